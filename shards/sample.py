@@ -1,0 +1,76 @@
+"""What a sample is, and what a source of samples must offer."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Pixels = NDArray[np.uint8]
+
+MAX_SAMPLE_PIXELS = 2**28
+"""Most pixels one sample may claim (268 Mpx: 32 of the widest logs). Checked before anything is allocated."""
+
+_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
+
+
+def is_key(text: str) -> bool:
+    """Whether `text` can name a sample: 1 to 80 of A-Z a-z 0-9 _ -, no leading hyphen.
+
+    No dots, because webdataset ends the key at the first one; 80, because a tar name holds 100 bytes.
+    """
+    return _KEY.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogInfo:
+    """What is known of a sample before its pixels are read."""
+
+    key: str
+    """Unique in the dataset; see `is_key`."""
+    group: str
+    """The well it belongs to: samples of one group are never on both sides of a split."""
+    height: int
+    width: int
+    source: str
+    """Where it came from, for people."""
+
+    @property
+    def pixels(self) -> int:
+        """Height times width."""
+        return self.height * self.width
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LogSample:
+    """One log: its pixels and, for each pixel, its class."""
+
+    key: str
+    group: str
+    image: Pixels
+    """uint8 [H, W], grey, 255 is white."""
+    mask: Pixels
+    """uint8 [H, W], class ids from 0; 0 is background."""
+
+
+class LogSource(Protocol):
+    """Where logs come from. Sizes first, for all; pixels later, one sample at a time, in any order.
+
+    `scan` reads no more than it must to know every sample and to find every problem; it raises `SourceError` with
+    all of them. `load(scan()[i])` is a pure function of the source: packing the same source twice gives the same bytes.
+    """
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Name of each class id; the first is the background."""
+        ...
+
+    def scan(self) -> Sequence[LogInfo]:
+        """Every sample the source holds."""
+        ...
+
+    def load(self, info: LogInfo) -> LogSample:
+        """The pixels of one of them."""
+        ...
