@@ -73,13 +73,12 @@ def size_order(sizes: Sizes, align: int = ALIGN) -> Rows:
 
 def size_clusters(
     sizes: Sizes, *, pool: int, cluster: int, rng: np.random.Generator, align: int = ALIGN
-) -> tuple[Rows, int]:
+) -> Rows:
     """Shuffle the samples, then bring similar sizes together in clusters.
 
     Samples are permuted and cut into pools; inside a pool they are ordered by size and cut into clusters, and the
-    clusters are shuffled. A few samples of each pool, drawn at random, sit out of the ordering and form its odd
-    clusters: they move the cuts, so neighbours differ from epoch to epoch even when one pool holds everything. They
-    cost 8 to 15 samples in 4,096.
+    clusters are shuffled. Pools differ from epoch to epoch, and so do neighbours; when one pool holds everything, a
+    cluster's worth of samples drawn at random sits out of the ordering, which moves the cuts between all the others.
 
     Args:
         sizes: Height and width of each sample, [N, 2], pixels.
@@ -89,22 +88,20 @@ def size_clusters(
         align: Pixels both sides of a box are a multiple of.
 
     Returns:
-        Every row exactly once, [N], and how many of them stand in whole clusters; the rest, fewer than
-        `cluster`, are at the end.
+        Every row exactly once, [N]. Consecutive runs of `cluster` rows are the clusters; the last run, alone, may be
+        shorter.
     """
     permuted = rng.permutation(len(sizes))
-    dealt: list[Rows] = []
+    dealt = [permuted[:0]]
     for start in range(0, len(permuted), pool):
         drawn = permuted[start : start + pool]
-        odd = len(drawn) % cluster + cluster
-        groups = [drawn[part] for part in (slice(odd), slice(odd, None))] if len(drawn) > 2 * odd else [drawn]
-        ordered = [rows[size_order(sizes[rows], align)] for rows in reversed(groups)]
-        together = np.concatenate(ordered)
+        odd = len(drawn) % cluster + cluster if cluster < len(sizes) <= pool else 0
+        parts = [drawn[odd:], drawn[:odd]]
+        together = np.concatenate([rows[size_order(sizes[rows], align)] for rows in parts])
         whole = len(together) // cluster * cluster
         clusters = together[:whole].reshape(-1, cluster)
         dealt += [clusters[rng.permutation(len(clusters))].ravel(), together[whole:]]
-    order = np.concatenate(dealt) if dealt else permuted
-    return order, len(order) // cluster * cluster
+    return np.concatenate(dealt)
 
 
 def bucket_edges(widths: NDArray[np.int32], buckets: int, align: int = ALIGN) -> tuple[int, ...]:

@@ -1,0 +1,55 @@
+"""What survives a kill: checkpoints that are there whole or not at all."""
+
+import logging
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shards.errors import StateError
+from shards.writer import PARTIAL, whole_file
+
+_VERSION = 1
+_NAME = re.compile(r"step-(\d{9})\.pt")
+_log = logging.getLogger(__name__)
+
+
+def save_checkpoint(directory: Path, step: int, state: dict[str, Any], *, kept: int) -> Path:
+    """Write the state after `step` optimiser updates; then remove all but the newest `kept` checkpoints."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"step-{step:09d}.pt"
+    with whole_file(path) as file:
+        torch.save({"version": _VERSION, **state}, file)
+    for old in _checkpoints(directory)[kept:]:
+        old.unlink()
+    for half in directory.glob(f"*{PARTIAL}"):  # of a process that was killed while it wrote
+        half.unlink()
+    return path
+
+
+def newest_checkpoint(directory: Path) -> dict[str, Any] | None:
+    """The newest checkpoint that is whole, on the CPU; None if there is none. Holds tensors and plain values only.
+
+    Raises:
+        StateError: A checkpoint is of another version.
+    """
+    for path in _checkpoints(directory):
+        try:
+            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            _log.warning("%s: cannot be read (%s); trying the one before", path, str(error).splitlines()[0])
+            continue
+        if state.get("version") != _VERSION:
+            raise StateError(
+                f"{path}: version {state.get('version')}, this program reads {_VERSION}; "
+                "resume with the program that wrote it, or start anew in another --out"
+            )
+        return state
+    return None
+
+
+def _checkpoints(directory: Path) -> list[Path]:
+    """Newest first."""
+    return sorted((path for path in directory.glob("step-*.pt") if _NAME.fullmatch(path.name)), reverse=True)
