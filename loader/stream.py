@@ -126,31 +126,21 @@ class ShardLoader:
             self._plans = {epoch: EpochPlan(self._rows[named.order], named.images_per_step)}
         return self._plans[epoch]
 
-    def split_step(self, step: int) -> tuple[MicroBatch, ...]:
-        """The micro-batches of a step of the current epoch."""
-        (micro_batches,) = split_step(
-            self.plan(self.epoch).step(step),
-            self.manifest.sizes,
-            pixel_budget=self.config.pixel_budget,
-            launch_pixels=LAUNCH_PIXELS[self.device.type],
-            align=self.plan_config.align,
-        )
-        return micro_batches
-
     def planned_padding(self) -> Padding:
         """The padding of the current epoch, exactly, before it is run."""
-        steps = range(len(self.plan(self.epoch)))
-        return planned_padding((m for step in steps for m in self.split_step(step)), self.manifest.sizes)
+        cut = (micro_batch for step in self._steps(self.epoch) for micro_batch in step)
+        return planned_padding(cut, self.manifest.sizes)
 
     def __len__(self) -> int:
         """Batches of the whole current epoch."""
-        return sum(len(self.split_step(step)) for step in range(len(self.plan(self.epoch))))
+        return sum(len(step) for step in self._steps(self.epoch))
 
     def __iter__(self) -> Iterator[Batch]:
         """The batches that are left of the current epoch."""
         epoch, last = self.epoch, len(self.plan(self.epoch)) - 1
         self._tally, self._started, self._ended = FetchTally(), time.perf_counter(), 0.0
-        host = fetch(self._reader, self._work(), slabs=self._slabs, threads=self.config.threads, tally=self._tally)
+        work = self._work(epoch, self.step)
+        host = fetch(self._reader, work, slabs=self._slabs, threads=self.config.threads, tally=self._tally)
         for batch in on_device(host, self.device):
             if batch.ends_step:
                 self.seek(epoch=epoch + (batch.step == last), step=0 if batch.step == last else batch.step + 1)
@@ -158,9 +148,21 @@ class ShardLoader:
             del batch  # or its slab would be missing while the next is awaited
         self._ended = time.perf_counter()
 
-    def _work(self) -> Iterator[Work]:
-        for step in range(self.step, len(self.plan(self.epoch))):
-            micro_batches = self.split_step(step)
+    def _steps(self, epoch: int, first: int = 0) -> Iterator[tuple[MicroBatch, ...]]:
+        """The micro-batches of each step of an epoch, from step `first` on."""
+        plan = self.plan(epoch)
+        for step in range(first, len(plan)):
+            (micro_batches,) = split_step(
+                plan.step(step),
+                self.manifest.sizes,
+                pixel_budget=self.config.pixel_budget,
+                launch_pixels=LAUNCH_PIXELS[self.device.type],
+                align=self.plan_config.align,
+            )
+            yield micro_batches
+
+    def _work(self, epoch: int, first: int) -> Iterator[Work]:
+        for step, micro_batches in enumerate(self._steps(epoch, first), start=first):
             images = sum(len(micro_batch.rows) for micro_batch in micro_batches)
             for micro_batch in micro_batches:
                 yield Work(micro_batch, step, images, micro_batch is micro_batches[-1])

@@ -40,7 +40,8 @@ class Synthetic:
 
     def __call__(self) -> int:
         """Pack, and print what came out."""
-        return _pack(SyntheticSource(self.logs), self.out, self.packing)
+        with Bar() as bar:
+            return _pack(SyntheticSource(self.logs), self.out, self.packing, bar)
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Folder:
         """Pack, and print what was converted and what came out."""
         with Bar() as bar:
             source = FolderSource(self.root, self.scans, bar)
-            status = _pack(source, self.out, self.packing)
+            status = _pack(source, self.out, self.packing, bar)
         for conversion, count in source.conversions.items():
             print(f"{conversion}: {count:,} files")
         return status
@@ -109,7 +110,9 @@ class Verify:
             return 1
         manifest = load_manifest(self.dataset)
         size = sum(shard.size for shard in manifest.header.shards)
-        print(f"{self.dataset}: {len(manifest):,} samples in {len(manifest.header.shards):,} shards, {_bytes(size)}: whole")
+        print(
+            f"{self.dataset}: {len(manifest):,} samples in {len(manifest.header.shards):,} shards, {_bytes(size)}: whole"
+        )
         return 0
 
 
@@ -126,7 +129,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
     def command() -> int:
         verb: Synthetic | Folder | Inspect | Verify = tyro.cli(
-            Verb,  # type: ignore[arg-type]
+            Verb,
             prog="pack-shards",
             args=args,
             description="Make datasets of images that have no common shape, look into them, and check them.\n\n"
@@ -137,9 +140,8 @@ def main(args: Sequence[str] | None = None) -> int:
     return run(command)
 
 
-def _pack(source: LogSource, out: Path, config: PackConfig) -> int:
-    with Bar() as bar:
-        manifest = pack(source, out, config, bar)
+def _pack(source: LogSource, out: Path, config: PackConfig, bar: Bar) -> int:
+    manifest = pack(source, out, config, bar)
     raw = int(manifest.sizes.astype(np.int64).prod(axis=1).sum()) * 2  # image and mask, a byte a pixel each
     size = sum(shard.size for shard in manifest.header.shards)
     print(
@@ -150,7 +152,7 @@ def _pack(source: LogSource, out: Path, config: PackConfig) -> int:
 
 
 def _print_summary(manifest: Manifest, summary: Summary) -> None:
-    console = Console()
+    console = Console(markup=False, emoji=False)  # names of classes and paths are not ours to interpret
     table = Table("split", "bucket", "widest, px", "shards", "samples", "Mpx", "bytes", title=str(manifest.root))
     for column in table.columns[1:]:
         column.justify = "right"

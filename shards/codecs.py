@@ -7,6 +7,7 @@ from typing import Final, Literal, Protocol
 import numpy as np
 import zstandard
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 
 from shards.errors import DatasetError
 from shards.sample import Pixels
@@ -68,6 +69,8 @@ class ZstdCodec:
                 flat = self._scratch(out.size)
                 self._inflate(payload, flat)
                 out[...] = flat.reshape(out.shape)
+            if (length := _frame_bytes(payload)) != len(payload):  # a cut checksum is none to the decompressor
+                raise DatasetError(f"is {len(payload):,} bytes, its frame takes {length:,}")
         except zstandard.ZstdError as error:
             raise DatasetError(f"is damaged ({error})") from error
 
@@ -93,6 +96,16 @@ class ZstdCodec:
         return self._local.scratch[:size]  # type: ignore[no-any-return]
 
 
+def _frame_bytes(payload: memoryview) -> int:
+    """Bytes of the zstd frame at the start of `payload`: header, blocks, checksum. RFC 8878, section 3.1.1."""
+    end, last = zstandard.frame_header_size(payload), 0
+    while not last and end < len(payload):
+        block = int.from_bytes(payload[end : end + 3], "little")
+        last, kind, size = block & 1, block >> 1 & 3, block >> 3
+        end += 3 + (1 if kind == 1 else size)  # kind 1 is one byte, repeated
+    return end + 4
+
+
 class PngCodec:
     """8-bit grey PNG, for those who want to look inside with anything."""
 
@@ -106,14 +119,17 @@ class PngCodec:
         return buffer.getvalue()
 
     def decode_into(self, payload: memoryview, out: Pixels) -> None:
-        """See `Codec`. Pillow skips the checksums of image data when it decodes, so they are verified first."""
+        """See `Codec`. Pillow skips the checksums of image data when it decodes, so they are verified first.
+
+        The size is compared here, which `Image.open` would do with a limit and an error of its own.
+        """
         try:
-            with Image.open(io.BytesIO(payload), formats=["PNG"]) as image:
+            with PngImageFile(io.BytesIO(payload)) as image:
                 height, width = out.shape
                 if image.mode != "L" or image.size != (width, height):
-                    raise DatasetError(f"is {image.mode} {image.height} x {image.width}, expected L {_shape(out)}")
+                    raise DatasetError(f"is {image.mode} {image.height:,} x {image.width:,}, expected L {_shape(out)}")
                 image.verify()
-            with Image.open(io.BytesIO(payload), formats=["PNG"]) as image:
+            with PngImageFile(io.BytesIO(payload)) as image:
                 out[...] = np.asarray(image)
         except (OSError, SyntaxError, ValueError) as error:
             raise DatasetError(f"is damaged ({error})") from error

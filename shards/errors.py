@@ -45,11 +45,11 @@ class StateError(WellfeedError):
     """A saved state does not belong to this run; the message shows both sides."""
 
 
-def listing(headline: str, problems: Sequence[str]) -> str:
-    """One headline and one line per problem, the first 20 in full. A single problem stays on the headline's line."""
+def listing(headline: str, problems: Sequence[str], *, advice: str = "") -> str:
+    """One headline, one line per problem, the first 20 in full, and what to do. A single problem is one line in all."""
     if len(problems) == 1:
-        return f"{headline}: {problems[0]}"
+        return f"{headline}: {problems[0]}" + (f"; {advice}" if advice else "")
     shown = [f"  {problem}" for problem in problems[:_SHOWN]]
     if len(problems) > _SHOWN:
         shown.append(f"  and {len(problems) - _SHOWN:,} more")
-    return "\n".join([f"{headline}: {len(problems):,} problems", *shown])
+    return "\n".join([f"{headline}: {len(problems):,} problems", *shown, *filter(None, [advice])])

@@ -89,7 +89,7 @@ class FolderSource:
         counts = Counter(info.key for info in infos)
         problems += [f"{count} files become the key {key}: rename them" for key, count in counts.items() if count > 1]
         if problems:
-            raise SourceError(listing(str(self.root), problems) + "\nnothing was written")
+            raise SourceError(listing(str(self.root), problems, advice="nothing was written"))
         self._pairs = {_key(stem): pair for stem, pair in stems.items()}
         return infos
 
@@ -123,8 +123,9 @@ class FolderSource:
         if key != stem:
             self.conversions["a dot or space in a name became _"] += 1
         match = re.search(self.config.group_regex, stem)
-        if match is None:
-            raise SourceError(f"{image}: its stem does not match --group-regex {self.config.group_regex!r}")
+        group = match and (match[1] if match.re.groups else match[0])
+        if not group:
+            raise SourceError(f"{image}: its stem names no group by --group-regex {self.config.group_regex!r}")
         with _opened(image) as scan, _opened(mask) as classes:
             width, height = scan.size
             if width * height > self.config.max_pixels:
@@ -142,7 +143,7 @@ class FolderSource:
             self.conversions[f"{mode} became grey"] += 1
         return LogInfo(
             key=key,
-            group=match[1] if match.re.groups else match[0],
+            group=group,
             height=height,
             width=width,
             source=image.relative_to(self.root).as_posix(),
@@ -151,13 +152,18 @@ class FolderSource:
     def _classes_of(self, path: Path) -> Pixels:
         with _opened(path) as mask:
             if mask.mode not in _CLASS_MODES:
-                raise SourceError(f"{path}: a {mask.mode} picture, expected one class id a pixel: save the mask as grey")
-            values = np.asarray(mask)
+                raise SourceError(
+                    f"{path}: a {mask.mode} picture, expected one class id a pixel: save the mask as grey"
+                )
+            # The grey of a 1-bit or palette picture is what its numbers stand for.
+            coded = self.config.mask_threshold is not None and mask.mode in {"1", "P"}
+            values = np.asarray(mask.convert("L") if coded else mask)
         if self.config.mask_threshold is not None:
             return (values >= self.config.mask_threshold).astype(np.uint8)
-        if (highest := int(values.max())) >= self.config.classes:
+        lowest, highest = int(values.min()), int(values.max())
+        if lowest < 0 or highest >= self.config.classes:
             raise SourceError(
-                f"{path}: class {highest}, expected 0 to {self.config.classes - 1}: "
+                f"{path}: class {lowest if lowest < 0 else highest}, expected 0 to {self.config.classes - 1}: "
                 "raise --classes, or give --mask-threshold if the mask is a grey picture"
             )
         return values.astype(np.uint8)
@@ -184,11 +190,14 @@ def _key(stem: str) -> str:
 def _opened(path: Path) -> Iterator[Image.Image]:
     """A picture, its errors in one line. The pixel limit is ours to check, so Pillow's warning is not needed."""
     try:
-        with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning), Image.open(path) as image:
+        with (
+            warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),
+            Image.open(path) as image,
+        ):
             yield image
     except Image.DecompressionBombError as error:
-        raise SourceError(f"{path}: {error}: cut the scan") from error
-    except (OSError, SyntaxError) as error:
+        raise SourceError(f"{path}: larger than Pillow opens ({error}): cut the scan") from error
+    except (OSError, SyntaxError, ValueError) as error:
         raise SourceError(f"{path}: not a picture that Pillow reads ({error}); replace or remove it") from error
 
 

@@ -71,9 +71,7 @@ def size_order(sizes: Sizes, align: int = ALIGN) -> Rows:
     return np.argsort(heights * span + back_and_forth, kind="stable")
 
 
-def size_clusters(
-    sizes: Sizes, *, pool: int, cluster: int, rng: np.random.Generator, align: int = ALIGN
-) -> Rows:
+def size_clusters(sizes: Sizes, *, pool: int, cluster: int, rng: np.random.Generator, align: int = ALIGN) -> Rows:
     """Shuffle the samples, then bring similar sizes together in clusters.
 
     Samples are permuted and cut into pools; inside a pool they are ordered by size and cut into clusters, and the

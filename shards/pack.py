@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from shards.manifest import (
 from shards.progress import Progress, silent
 from shards.sample import MAX_SAMPLE_PIXELS, LogInfo, LogSample, LogSource, Pixels, is_key
 from shards.writer import PARTIAL, ShardWriter
+
+_OUR_SHARD = re.compile(r"(train|val)-b\d{2}-\d{6}\.tar")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +149,9 @@ def pack(source: LogSource, out: Path, config: PackConfig, progress: Progress = 
                 progress("packing", len(rows), len(infos))
         size, sha256 = writer.digest.size, writer.digest.sha256
         shards.append(
-            Shard(name=plan.name, split=plan.split, bucket=plan.bucket, samples=len(plan.infos), size=size, sha256=sha256)
+            Shard(
+                name=plan.name, split=plan.split, bucket=plan.bucket, samples=len(plan.infos), size=size, sha256=sha256
+            )
         )
     table, table_sha256 = save_table(out, rows)
     header = Header(
@@ -173,7 +178,7 @@ def _check(infos: Sequence[LogInfo], out: Path) -> None:
         if not (info.height > 0 and info.width > 0 and info.pixels <= MAX_SAMPLE_PIXELS)
     ]
     if problems:
-        raise SourceError(listing("source", problems) + "\nnothing was written")
+        raise SourceError(listing("source", problems, advice="nothing was written"))
 
 
 def _make_room(out: Path) -> None:
@@ -192,7 +197,7 @@ def _make_room(out: Path) -> None:
 
 def _is_ours(path: Path) -> bool:
     name = path.name.removesuffix(PARTIAL)
-    return name in {TABLE_NAME, HEADER_NAME} or (name.startswith(("train-b", "val-b")) and name.endswith(".tar"))
+    return name in {TABLE_NAME, HEADER_NAME} or _OUR_SHARD.fullmatch(name) is not None
 
 
 def _load(source: LogSource, info: LogInfo) -> LogSample:

@@ -67,16 +67,16 @@ class ShardReader:
         if len(buffer) < count:
             buffer = self._local.buffer = bytearray(count)
         view = memoryview(buffer)[:count]
+        found = 0
         try:
             handle = os.open(self.shard_path(row), os.O_RDONLY)
+            try:
+                while found < count and (read := os.preadv(handle, [view[found:]], offset + found)):
+                    found += read
+            finally:
+                os.close(handle)
         except OSError as error:
-            raise self._error(row, "image", f"cannot be opened ({error.strerror})") from error
-        try:
-            found = 0
-            while found < count and (read := os.preadv(handle, [view[found:]], offset + found)):
-                found += read
-        finally:
-            os.close(handle)
+            raise self._error(row, "image", f"cannot be read ({error.strerror})") from error
         if found < count:
             raise self._error(row, "image", f"ends after {found:,} of {count:,} bytes: the shard is truncated")
         return view

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 Pixels = NDArray[np.uint8]
 
-MAX_SAMPLE_PIXELS = 2**28
-"""Most pixels one sample may claim (268 Mpx: 32 of the widest logs). Checked before anything is allocated."""
+MAX_SAMPLE_PIXELS = 2**27
+"""Most pixels one sample may claim (134 Mpx: 16 of the widest logs; Pillow opens up to 179). Checked before anything is
+allocated."""
 
-_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
+KEY_PATTERN = "[A-Za-z0-9_][A-Za-z0-9_-]{0,79}"
+"""What a key looks like, whole; see `is_key`."""
 
 
 def is_key(text: str) -> bool:
@@ -21,7 +23,7 @@ def is_key(text: str) -> bool:
 
     No dots, because webdataset ends the key at the first one; 80, because a tar name holds 100 bytes.
     """
-    return _KEY.fullmatch(text) is not None
+    return re.fullmatch(KEY_PATTERN, text) is not None
 
 
 @dataclass(frozen=True, kw_only=True)

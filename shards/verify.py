@@ -1,8 +1,12 @@
 """Read every byte of a dataset and say what is wrong with it."""
 
 import hashlib
+import json
 import tarfile
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +15,8 @@ from shards.errors import SampleError
 from shards.manifest import Manifest, load_manifest
 from shards.progress import Progress, silent
 from shards.reader import ShardReader
+
+_JSON_BYTES_AT_MOST = 2**20  # a class count and a dozen short fields take a thousandth
 
 
 def verify(root: Path | str, progress: Progress = silent) -> list[str]:
@@ -62,22 +68,39 @@ def _file_problems(path: Path, size: int, sha256: str) -> list[str]:
 
 def _member_problems(manifest: Manifest, path: Path, rows: range) -> list[str]:
     """Whether the tar shows other readers the same samples that the manifest shows ours."""
-    suffix = codec_named(manifest.header.codec).suffix
-    expected = []
-    for row, key in zip(rows, manifest.text("key", rows), strict=True):
-        for part in ("image", "mask"):
-            offset, size = (int(manifest.members[f"{part}_{what}"][row]) for what in ("offset", "bytes"))
-            expected.append((f"{key}.{part}{suffix}", offset, size))
-        expected.append((f"{key}.json", 0, 0))
     try:
         with tarfile.open(path, "r:") as tar:
-            found = [
-                (member.name, 0, 0) if member.name.endswith(".json") else (member.name, member.offset_data, member.size)
-                for member in tar
-            ]
-    except tarfile.TarError as error:
-        return [f"{path}: not a tar ({error}); copy the shard again"]
-    if found == expected:
-        return []
-    wrong = next((pair for pair in zip(found, expected, strict=False) if pair[0] != pair[1]), (len(found), len(expected)))
-    return [f"{path}: member is {wrong[0]}, the manifest says {wrong[1]}; copy the shard again"]
+            found = [(member.name, _told(tar, member)) for member in tar]
+    except (tarfile.TarError, ValueError) as error:
+        return [f"{path}: not a tar of samples ({error}); copy the shard again"]
+    for (name, told), (expected, claims) in zip_longest(found, _expected(manifest, rows), fillvalue=("its end", {})):
+        if name != expected:
+            return [f"{path}: {name} is where the manifest has {expected}; copy the dataset again"]
+        for field, claim in claims.items():
+            if told.get(field) != claim:
+                return [
+                    f"{path}: {name} has {field} {told.get(field)!r}, the manifest says {claim!r}; "
+                    "copy the dataset again"
+                ]
+    return []
+
+
+def _expected(manifest: Manifest, rows: range) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A shard's members by the manifest: names, and what each must tell."""
+    suffix = codec_named(manifest.header.codec).suffix
+    for facts in manifest.table.slice(rows.start, len(rows)).to_pylist():
+        for part in ("image", "mask"):
+            place = {"offset": facts.pop(f"{part}_offset"), "bytes": facts.pop(f"{part}_bytes")}
+            yield f"{facts['key']}.{part}{suffix}", place
+        yield f"{facts['key']}.json", facts
+
+
+def _told(tar: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, Any]:
+    """What a member says: a JSON its fields, any other where it lies."""
+    if not member.name.endswith(".json"):
+        return {"offset": member.offset_data, "bytes": member.size}
+    content = tar.extractfile(member)
+    told = json.loads(content.read(_JSON_BYTES_AT_MOST)) if content else None
+    if not isinstance(told, dict):
+        raise ValueError(f"{member.name} holds no fields")
+    return told

@@ -1,6 +1,7 @@
 """webdataset reads our shards; this is what turns the bytes it yields into pixels."""
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,13 @@ def decode_sample(sample: dict[str, Any]) -> dict[str, Any]:
         DatasetError: A payload is damaged, or claims more pixels than a sample may have.
     """
     facts = json.loads(sample["json"])
-    if not 0 < facts["height"] * facts["width"] <= MAX_SAMPLE_PIXELS:
-        raise DatasetError(f"{sample['__key__']} claims {facts['height']} x {facts['width']} pixels")
+    size = (facts["height"], facts["width"])
+    if not all(isinstance(side, int) and side > 0 for side in size) or math.prod(size) > MAX_SAMPLE_PIXELS:
+        raise DatasetError(f"{sample['__key__']} claims {size} pixels, expected 1 to {MAX_SAMPLE_PIXELS:,}")
     codec = codec_named(facts["dataset"]["codec"])
     decoded = {key: value for key, value in sample.items() if not key.endswith(codec.suffix)}
     for part in ("image", "mask"):
-        pixels = np.empty((facts["height"], facts["width"]), np.uint8)
+        pixels = np.empty(size, np.uint8)
         codec.decode_into(memoryview(sample[part + codec.suffix]), pixels)
         decoded[part] = pixels
     return {**decoded, "json": facts}

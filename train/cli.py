@@ -98,7 +98,9 @@ def _print_result(config: TrainConfig, result: RunResult, last: EpochRecord) -> 
     loader = ShardLoader(manifest, plan=config.plan(manifest.header.align), config=config.loader())
     loader.seek(epoch=last.epoch)
     expected = padding_summary(manifest)
-    table = Table(show_header=False, title=str(config.out), title_justify="left")
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
     rows = {
         "samples": f"{len(manifest.rows('train')):,} train, {len(manifest.rows('val')):,} validation",
         "shards": f"{len(manifest.header.shards):,}",

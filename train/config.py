@@ -85,8 +85,8 @@ class TrainConfig:
         problems += [f"{_flag(n)} is {getattr(self, n)}, expected more than 0" for n in positive if not getattr(self, n) > 0]
         if not 0 <= self.warmup_share < 1:
             problems.append(f"--warmup-share is {self.warmup_share}, expected 0 to less than 1")
-        if (self.loss == "weighted_bce") != (self.task == "binary"):
-            problems.append(f"--loss {self.loss} does not go with --task {self.task}: weighted_bce is the binary one")
+        if self.loss == "weighted_bce" and self.task != "binary":
+            problems.append("--loss weighted_bce needs one logit a pixel: add --task binary")
         if problems:
             raise ConfigError(listing("train", problems))
 

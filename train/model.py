@@ -9,6 +9,9 @@ from loader.batch import valid_pixels
 from shards.errors import ConfigError
 from train.layers import MaskedNormRelu, MaskedTransformerLayer, positions, standardise, upsample
 
+_PRIOR = 3.5
+"""Initial logit of the background: log(0.97 / 0.03), the share of pixels it has. Lin et al. 2017, arXiv:1708.02002, section 3.3."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
@@ -40,6 +43,8 @@ class VeerNet(nn.Module):
         )
         self.decoder = nn.ModuleList(_Up(b, a) for a, b in reversed(list(zip(widths, widths[1:], strict=False))))
         self.head = nn.Conv2d(config.stem, config.outputs, 1)
+        background = [-_PRIOR] if config.outputs == 1 else [_PRIOR] + [0.0] * (config.outputs - 1)
+        self.head.bias = nn.Parameter(torch.tensor(background))
 
     @property
     def downsampling(self) -> int:

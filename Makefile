@@ -1,0 +1,35 @@
+# Python >= 3.11 and make are all a fresh machine needs: the first target that needs .venv makes it.
+PYTHON ?= python3
+BIN := .venv/bin
+DEMO := runs/demo
+
+.PHONY: demo test check format bench clean
+
+demo: .venv/ready ## pack small synthetic logs, train two epochs on the CPU, show what came out
+	rm -rf $(DEMO)
+	$(BIN)/pack-shards synthetic $(DEMO)/shards --count 1000 --width 320 1280 --height 48 64
+	$(BIN)/train --shards $(DEMO)/shards --out $(DEMO) --epochs 2 --device cpu --learning-rate 3e-3
+
+test: .venv/ready ## the whole test suite
+	$(BIN)/python -m pytest
+
+check: .venv/ready ## lint, format, types, one-way imports, tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+format: .venv/ready ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## everything that was made
+	rm -rf .venv runs build *.egg-info
+
+# torch first and alone, so that its pinned build decides which other packages come with it.
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
