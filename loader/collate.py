@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from loader.batch import IGNORE
+from loader.plan import MicroBatch
 from shards.sample import Pixels
 
 
@@ -42,8 +43,8 @@ class SlabPool:
         self._pinned = pinned
         self._free: deque[Tensor] = deque()
 
-    def take(self, images: int, box: tuple[int, int], *, must: bool) -> NDArray[np.uint8] | None:
-        """Room for a batch: uint8 [2, images, H, W], images first, then masks; contents arbitrary.
+    def take(self, micro_batch: MicroBatch, *, must: bool) -> NDArray[np.uint8] | None:
+        """Room for a batch: uint8 [2, N, H, W], images first, then masks; contents arbitrary.
 
         Returns None when every slab is in use, unless it `must` be.
         """
@@ -54,6 +55,6 @@ class SlabPool:
                 return None
             self._unborn = max(self._unborn - 1, 0)
             slab = torch.empty(self._bytes, dtype=torch.uint8, pin_memory=self._pinned)
-        room = slab.numpy()[: 2 * images * box[0] * box[1]].reshape(2, images, *box)
+        room = slab.numpy()[: 2 * micro_batch.padded_pixels].reshape(2, len(micro_batch.rows), *micro_batch.box)
         weakref.finalize(room, self._free.append, slab).atexit = False
         return room

@@ -52,31 +52,32 @@ def fetch(
     no thread is left behind.
     """
     pool = ThreadPoolExecutor(threads, thread_name_prefix="wellfeed-fetch")
-    pending: deque[tuple[Work, NDArray[np.uint8], list[Future[int]]]] = deque()
-
-    def start_ahead() -> None:
-        """Begin to fill as many batches as there are slabs; at least one."""
-        nonlocal upcoming
-        while upcoming is not None:
-            micro_batch = upcoming.micro_batch
-            room = slabs.take(len(micro_batch.rows), micro_batch.box, must=not pending)
-            if room is None:
-                return
-            places = zip(micro_batch.rows, room[0], room[1], strict=True)
-            pending.append((upcoming, room, [pool.submit(_fill, reader, int(row), i, m) for row, i, m in places]))
-            upcoming = next(work, None)
-
     upcoming = next(work, None)
+    pending: deque[_Filling] = deque()
     try:
-        while upcoming is not None or pending:
+        while upcoming or pending:
             started = time.perf_counter()
-            start_ahead()
-            batch = _finish(reader, *pending.popleft(), tally)
+            while upcoming and (room := slabs.take(upcoming.micro_batch, must=not pending)) is not None:
+                rows = upcoming.micro_batch.rows.tolist()
+                samples = [pool.submit(_fill, reader, *place) for place in zip(rows, *room, strict=True)]
+                pending.append(_Filling(upcoming, room, samples))
+                del room
+                upcoming = next(work, None)
+            batch = _finish(reader, pending.popleft(), tally)
             tally.waited += time.perf_counter() - started
             yield batch
             del batch  # or its slab would be missing while the next is awaited
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Filling:
+    """A batch on its way."""
+
+    work: Work
+    room: NDArray[np.uint8]
+    samples: list[Future[int]]
 
 
 def _fill(reader: ShardReader, row: int, image: Pixels, mask: Pixels) -> int:
@@ -86,15 +87,14 @@ def _fill(reader: ShardReader, row: int, image: Pixels, mask: Pixels) -> int:
     return reader.read_into(row, image[:height, :width], mask[:height, :width])
 
 
-def _finish(
-    reader: ShardReader, work: Work, room: NDArray[np.uint8], filling: list[Future[int]], tally: FetchTally
-) -> Batch:
-    rows = work.micro_batch.rows
-    tally.bytes_read += sum(future.result() for future in filling)
+def _finish(reader: ShardReader, filling: _Filling, tally: FetchTally) -> Batch:
+    """Wait for a batch's samples, count them, and wrap their room in tensors."""
+    work, rows = filling.work, filling.work.micro_batch.rows
+    tally.bytes_read += sum(sample.result() for sample in filling.samples)
     tally.batches += 1
     tally.images += len(rows)
     tally.padding += Padding(real_pixels(reader.manifest.sizes[rows]), work.micro_batch.padded_pixels)
-    images, masks = torch.from_numpy(room)
+    images, masks = torch.from_numpy(filling.room)
     return Batch(
         images=images[:, None],
         masks=masks,

@@ -34,7 +34,9 @@ class PlanConfig:
 
     def __post_init__(self) -> None:
         counts = asdict(self)
-        problems = [f"{name} is {value}, expected at least 1" for name, value in counts.items() if value < 1 and name != "seed"]
+        problems = [
+            f"{name} is {value}, expected at least 1" for name, value in counts.items() if value < 1 and name != "seed"
+        ]
         if self.seed < 0:
             problems.append(f"seed is {self.seed}, expected 0 or more")
         if self.cluster >= 1 and self.pool % self.cluster:

@@ -15,7 +15,7 @@ from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 from shards.folder import FolderConfig, FolderSource
 from shards.manifest import Manifest, load_manifest
 from shards.pack import PackConfig, pack
-from shards.preview import Panel, contact_sheet, painted
+from shards.preview import Panel, bare, contact_sheet, painted
 from shards.reader import ShardReader
 from shards.sample import LogSource
 from shards.summary import PADDING_BATCH, Summary, summarise
@@ -109,10 +109,9 @@ class Verify:
         if problems:
             return 1
         manifest = load_manifest(self.dataset)
-        size = sum(shard.size for shard in manifest.header.shards)
-        print(
-            f"{self.dataset}: {len(manifest):,} samples in {len(manifest.header.shards):,} shards, {_bytes(size)}: whole"
-        )
+        shards = manifest.header.shards
+        size = _bytes(sum(shard.size for shard in shards))
+        print(f"{self.dataset}: {len(manifest):,} samples in {len(shards):,} shards, {size}: whole")
         return 0
 
 
@@ -186,8 +185,7 @@ def _save_preview(manifest: Manifest, path: Path) -> None:
     for row in chosen:
         sample = reader.read(int(row))
         height, width = sample.image.shape
-        clear = np.zeros_like(sample.mask)
-        panels = [Panel("scan", painted(sample.image, clear)), Panel("mask", painted(sample.image, sample.mask))]
+        panels = [Panel("scan", bare(sample.image)), Panel("mask", painted(sample.image, sample.mask))]
         rows.append((f"{sample.key}  {height:,} x {width:,} px", panels))
     path.parent.mkdir(parents=True, exist_ok=True)
     contact_sheet(rows).save(path, "PNG")

@@ -196,7 +196,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         ):
             yield image
     except Image.DecompressionBombError as error:
-        raise SourceError(f"{path}: larger than Pillow opens ({error}): cut the scan") from error
+        raise SourceError(f"{path}: larger than Pillow opens ({str(error).rstrip('.')}): cut the scan") from error
     except (OSError, SyntaxError, ValueError) as error:
         raise SourceError(f"{path}: not a picture that Pillow reads ({error}); replace or remove it") from error
 

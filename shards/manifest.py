@@ -328,7 +328,7 @@ def _table_problems(manifest: Manifest) -> list[str]:
         "is not in shard order": np.append(np.diff(shard) < 0, False),
     }
     problems = [
-        f"{manifest.text('key', [int(np.argmax(wrong))])[0]} {claim}" + _and_more(int(wrong.sum()) - 1)
+        f"{_named(manifest, int(np.argmax(wrong)))} {claim}" + _and_more(int(wrong.sum()) - 1)
         for claim, wrong in claims.items()
         if wrong.any()
     ]
@@ -339,6 +339,11 @@ def _table_problems(manifest: Manifest) -> list[str]:
         if count != entry.samples
     ]
     return problems
+
+
+def _named(manifest: Manifest, row: int) -> str:
+    height, width = manifest.sizes[row]
+    return f"{manifest.text('key', [row])[0]} of {height:,} x {width:,} pixels"
 
 
 def _and_more(count: int) -> str:

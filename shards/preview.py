@@ -13,7 +13,8 @@ _COLOURS = np.array(
     [(0, 0, 0), (230, 25, 75), (0, 110, 230), (60, 160, 60), (245, 130, 48), (145, 30, 180)], np.uint8
 )  # background is never painted; after five classes the colours repeat
 _CROP_HEIGHT, _CROP_WIDTH = 640, 1280  # pixels of each log shown: a whole height, a screen's width
-_GAP, _CAPTION = 8, 22
+_WIDE = 3  # widths per height from which a log's panels stand one above the other
+_GAP, _CAPTION = 8, 22  # pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,11 @@ class Panel:
 
 SheetRow = tuple[str, Sequence[Panel]]
 """A caption, and the pictures of one log."""
+
+
+def bare(image: Pixels) -> NDArray[np.uint8]:
+    """A grey image [H, W] as a picture [H, W, 3]."""
+    return np.repeat(image[..., None], 3, axis=2)
 
 
 def painted(image: Pixels, classes: Pixels) -> NDArray[np.uint8]:
@@ -43,9 +49,9 @@ def contact_sheet(rows: Sequence[SheetRow]) -> Image.Image:
 
 
 def _row(caption: str, panels: Sequence[Panel]) -> Image.Image:
-    pictures = [_titled(f"{panel.title}", panel.pixels[:_CROP_HEIGHT, :_CROP_WIDTH]) for panel in panels]
-    wide = pictures[0].width > _CROP_WIDTH // 2
-    return _stacked([_label(caption), _stacked(pictures, vertical=wide)], vertical=True)
+    pictures = [_titled(panel.title, panel.pixels[:_CROP_HEIGHT, :_CROP_WIDTH]) for panel in panels]
+    height, width = panels[0].pixels.shape[:2]
+    return _stacked([_label(caption), _stacked(pictures, vertical=width > _WIDE * height)], vertical=True)
 
 
 def _titled(title: str, pixels: NDArray[np.uint8]) -> Image.Image:

@@ -71,7 +71,7 @@ def _member_problems(manifest: Manifest, path: Path, rows: range) -> list[str]:
     try:
         with tarfile.open(path, "r:") as tar:
             found = [(member.name, _told(tar, member)) for member in tar]
-    except (tarfile.TarError, ValueError) as error:
+    except (tarfile.TarError, ValueError, RecursionError) as error:
         return [f"{path}: not a tar of samples ({error}); copy the shard again"]
     for (name, told), (expected, claims) in zip_longest(found, _expected(manifest, rows), fillvalue=("its end", {})):
         if name != expected:

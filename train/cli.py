@@ -37,7 +37,10 @@ def parse(args: Sequence[str]) -> TrainConfig:
         prog="train",
         args=args,
         default=TrainConfig(
-            shards=tyro.MISSING_NONPROP, out=tyro.MISSING_NONPROP, task=cast(Task, task if preset else "multiclass"), **preset
+            shards=tyro.MISSING_NONPROP,
+            out=tyro.MISSING_NONPROP,
+            task=cast(Task, task if preset else "multiclass"),
+            **preset,
         ),
         description="Train VeerNet on a dataset of shards.\n\n"
         "Example: train --shards runs/logs --out runs/first --epochs 20\n"

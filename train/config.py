@@ -81,8 +81,14 @@ class TrainConfig:
             "weight_decay": 0,
         }
         positive = ("learning_rate", "clip_norm", "positive_weight")
-        problems = [f"{_flag(n)} is {getattr(self, n)}, expected at least {low}" for n, low in least.items() if getattr(self, n) < low]
-        problems += [f"{_flag(n)} is {getattr(self, n)}, expected more than 0" for n in positive if not getattr(self, n) > 0]
+        problems = [
+            f"{_flag(n)} is {getattr(self, n)}, expected at least {low}"
+            for n, low in least.items()
+            if getattr(self, n) < low
+        ]
+        problems += [
+            f"{_flag(n)} is {getattr(self, n)}, expected more than 0" for n in positive if not getattr(self, n) > 0
+        ]
         if not 0 <= self.warmup_share < 1:
             problems.append(f"--warmup-share is {self.warmup_share}, expected 0 to less than 1")
         if self.loss == "weighted_bce" and self.task != "binary":
@@ -92,9 +98,7 @@ class TrainConfig:
 
     def plan(self, align: int) -> PlanConfig:
         """How epochs are dealt."""
-        return PlanConfig(
-            images_per_step=self.images_per_step, seed=self.seed, align=align, max_pixels=self.max_pixels
-        )
+        return PlanConfig(images_per_step=self.images_per_step, seed=self.seed, align=align, max_pixels=self.max_pixels)
 
     def loader(self) -> LoaderConfig:
         """What the hardware decides of loading."""

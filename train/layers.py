@@ -4,6 +4,7 @@ Every feature map here is zero outside its sample, on the way in and on the way 
 A convolution then reads the same zeros whatever the box, and statistics are taken over real pixels only.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ class _MaskedNormRelu(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         normed, out, valid, count, weight, rstd = ctx.saved_tensors
         normed = normed.to(weight.dtype)
@@ -78,8 +79,8 @@ class MaskedNormRelu(nn.Module):
         valid = valid.to(wide)
         pixels = valid.sum((2, 3)).clamp(min=1)[..., None]
         count = pixels.expand(-1, self.groups, 1) * (x.shape[1] // self.groups)
-        normed: Tensor = _MaskedNormRelu.apply(x, valid, count, self.weight.to(wide), self.bias.to(wide), self.eps)
-        return normed
+        apply: Callable[..., Tensor] = _MaskedNormRelu.apply
+        return apply(x, valid, count, self.weight.to(wide), self.bias.to(wide), self.eps)
 
 
 def standardise(images: Tensor, valid: Tensor, dtype: torch.dtype) -> Tensor:
@@ -105,7 +106,9 @@ def positions(height: int, width: int, channels: int, device: torch.device) -> T
     Absolute from the sample's corner, so they do not depend on the box. Vaswani et al. 2017 (arXiv:1706.03762), section 3.5.
     """
     quarter = channels // 4
-    frequencies = torch.exp(torch.arange(quarter, device=device) * (-9.210340371976184 / quarter))  # 10,000^(-i/quarter)
+    frequencies = torch.exp(
+        torch.arange(quarter, device=device) * (-9.210340371976184 / quarter)
+    )  # 10,000^(-i/quarter)
     row = torch.arange(height, device=device)[:, None, None] * frequencies
     column = torch.arange(width, device=device)[None, :, None] * frequencies
     parts = [wave(angle).expand(height, width, quarter) for angle in (row, column) for wave in (torch.sin, torch.cos)]

@@ -13,6 +13,7 @@ import torch
 from loader.stream import ShardLoader
 from shards.errors import ConfigError, StateError
 from shards.manifest import Manifest, load_manifest
+from shards.preview import SheetRow
 from train.checkpoint import newest_checkpoint, save_checkpoint
 from train.config import TrainConfig
 from train.losses import loss_named
@@ -23,7 +24,6 @@ from train.report import (
     Listener,
     MetricsFile,
     Record,
-    SheetRow,
     StepRecord,
     prediction_row,
     save_sheet,
@@ -256,7 +256,7 @@ def _stop_requests() -> Iterator[_Stop]:
     """Turns SIGTERM and SIGINT into a request that the loop answers at the end of its step; a second one kills."""
     stop = _Stop()
     signals = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in signals}
+    before = {int(number): signal.getsignal(number) for number in signals}
 
     def request(number: int, frame: FrameType | None) -> None:
         stop.requested = True
@@ -267,8 +267,8 @@ def _stop_requests() -> Iterator[_Stop]:
     try:
         yield stop
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in signals:
+            signal.signal(number, before[number])
 
 
 def _device(name: str) -> torch.device:

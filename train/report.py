@@ -5,11 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from loader.batch import Batch
-from shards.preview import Panel, SheetRow, contact_sheet, painted
+from shards.preview import Panel, SheetRow, bare, contact_sheet, painted
 from shards.writer import whole_file
 
 
@@ -91,8 +90,8 @@ def prediction_row(batch: Batch, predicted: torch.Tensor, index: int) -> SheetRo
     image = batch.images[index, 0, :height, :width].cpu().numpy()
     truth = batch.masks[index, :height, :width].cpu().numpy()
     guess = predicted[index, :height, :width].to(torch.uint8).cpu().numpy()
-    maps = {"scan": np.zeros_like(truth), "mask": truth, "prediction": guess}
-    panels = [Panel(title, painted(image, classes)) for title, classes in maps.items()]
+    maps = (("mask", truth), ("prediction", guess))
+    panels = [Panel("scan", bare(image)), *(Panel(title, painted(image, classes)) for title, classes in maps)]
     return f"{batch.keys[index]}  {height:,} x {width:,} px", panels
 
 

@@ -47,9 +47,7 @@ def test_a_run_leaves_metrics_a_checkpoint_and_a_picture(finished: Path) -> None
         assert sheet.width > 200
 
 
-def test_a_run_ends_with_one_table(
-    tiny_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_ends_with_one_table(tiny_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(tiny_run(tiny_dataset, tmp_path / "run", "--amp", "bf16")) == 0
     printed = capsys.readouterr().out
     for name in ("samples", "shards", "padding", "planned", "floor", "random", "steps/s", "stall", "IoU", "pictures"):
@@ -64,7 +62,11 @@ def test_a_run_ends_with_one_table(
         (["--device", "cuda:7"], "'cuda:7'", "--device auto"),
         (["--epochs", "0"], "--epochs is 0", "expected at least 1"),
         (["--max-pixels", "2048"], "2,048 are allowed", "raise --max-pixels"),
-        (["--task", "binary", "--loss", "tversky", "--positive-weight", "-1"], "--positive-weight is -1", "more than 0"),
+        (
+            ["--task", "binary", "--loss", "tversky", "--positive-weight", "-1"],
+            "--positive-weight is -1",
+            "more than 0",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
