@@ -107,10 +107,8 @@ def plan_epoch(
             f"at most {config.max_pixels:,} are allowed: raise --max-pixels, or pack without it"
         )
     rng = np.random.default_rng((config.seed, epoch))
-    return EpochPlan(
-        size_clusters(sizes, pool=config.pool, cluster=config.cluster, rng=rng, align=config.align),
-        config.images_per_step,
-    )
+    order = size_clusters(sizes, pool=config.pool, cluster=config.cluster, phase=epoch, rng=rng, align=config.align)
+    return EpochPlan(order, config.images_per_step)
 
 
 def split_step(

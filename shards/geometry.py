@@ -71,17 +71,20 @@ def size_order(sizes: Sizes, align: int = ALIGN) -> Rows:
     return np.argsort(heights * span + back_and_forth, kind="stable")
 
 
-def size_clusters(sizes: Sizes, *, pool: int, cluster: int, rng: np.random.Generator, align: int = ALIGN) -> Rows:
+def size_clusters(
+    sizes: Sizes, *, pool: int, cluster: int, phase: int, rng: np.random.Generator, align: int = ALIGN
+) -> Rows:
     """Shuffle the samples, then bring similar sizes together in clusters.
 
-    Samples are permuted and cut into pools; inside a pool they are ordered by size and cut into clusters, and the
-    clusters are shuffled. Pools differ from epoch to epoch, and so do neighbours; when one pool holds everything, a
-    cluster's worth of samples drawn at random sits out of the ordering, which moves the cuts between all the others.
+    Samples are permuted and cut into pools; inside a pool they are ordered by size, rolled by `phase`, and cut into
+    clusters, and the clusters are shuffled. The phase moves every cut, so neighbours differ from epoch to epoch even when
+    one pool holds everything and no two sizes are equal; it costs one mixed cluster a pool.
 
     Args:
         sizes: Height and width of each sample, [N, 2], pixels.
         pool: Samples ordered together; a multiple of `cluster`.
         cluster: Samples of similar size that stay neighbours.
+        phase: How far the cuts are moved, samples: the epoch.
         rng: Where the randomness comes from.
         align: Pixels both sides of a box are a multiple of.
 
@@ -93,9 +96,7 @@ def size_clusters(sizes: Sizes, *, pool: int, cluster: int, rng: np.random.Gener
     dealt = [permuted[:0]]
     for start in range(0, len(permuted), pool):
         drawn = permuted[start : start + pool]
-        odd = len(drawn) % cluster + cluster if cluster < len(sizes) <= pool else 0
-        parts = [drawn[odd:], drawn[:odd]]
-        together = np.concatenate([rows[size_order(sizes[rows], align)] for rows in parts])
+        together = np.roll(drawn[size_order(sizes[drawn], align)], phase % cluster)
         whole = len(together) // cluster * cluster
         clusters = together[:whole].reshape(-1, cluster)
         dealt += [clusters[rng.permutation(len(clusters))].ravel(), together[whole:]]

@@ -54,7 +54,7 @@ def padding_summary(manifest: Manifest, split: Split = "train") -> PaddingSummar
     """What batches of eight pad: at best, as an epoch's clusters do, and in random order."""
     sizes = manifest.sizes[manifest.rows(split)]
     align = manifest.header.align
-    order = size_clusters(sizes, pool=_POOL, cluster=PADDING_BATCH, rng=np.random.default_rng(0), align=align)
+    order = size_clusters(sizes, pool=_POOL, cluster=PADDING_BATCH, phase=0, rng=np.random.default_rng(0), align=align)
     shuffled = np.random.default_rng(0).permutation(len(sizes))
     return PaddingSummary(
         floor=floor_padding(sizes, align),
