@@ -17,7 +17,8 @@ from loader.plan import EpochPlan, MicroBatch, PlanConfig, plan_epoch, planned_p
 from loader.prefetch import on_device
 from shards.errors import ConfigError, DatasetError, StateError, listing
 from shards.geometry import Padding, boxes_of
-from shards.manifest import Manifest, Split, load_manifest
+from shards.load import load_manifest
+from shards.manifest import Manifest, Split
 from shards.reader import ShardReader
 
 _STATE_VERSION = 1

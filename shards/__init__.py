@@ -1,7 +1,8 @@
 """Datasets of images that have no common shape: packing, reading, checking. Never imports torch."""
 
 from shards.errors import WellfeedError
-from shards.manifest import Manifest, load_manifest
+from shards.load import load_manifest
+from shards.manifest import Manifest
 from shards.pack import PackConfig, pack
 from shards.reader import ShardReader
 from shards.sample import LogInfo, LogSample, LogSource

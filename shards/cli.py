@@ -13,7 +13,8 @@ from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from shards.folder import FolderConfig, FolderSource
-from shards.manifest import Manifest, load_manifest
+from shards.load import load_manifest
+from shards.manifest import Manifest
 from shards.pack import PackConfig, pack
 from shards.preview import Panel, bare, contact_sheet, painted
 from shards.reader import ShardReader

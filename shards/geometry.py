@@ -77,8 +77,8 @@ def size_clusters(
     """Shuffle the samples, then bring similar sizes together in clusters.
 
     Samples are permuted and cut into pools; inside a pool they are ordered by size, rolled by `phase`, and cut into
-    clusters, and the clusters are shuffled. The phase moves every cut, so neighbours differ from epoch to epoch even when
-    one pool holds everything and no two sizes are equal; it costs one mixed cluster a pool.
+    clusters, and the clusters are shuffled. The phase moves every cut, so neighbours differ from epoch to epoch even
+    when one pool holds everything and no two sizes are equal; it costs one mixed cluster a pool.
 
     Args:
         sizes: Height and width of each sample, [N, 2], pixels.

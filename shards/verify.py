@@ -12,7 +12,8 @@ import numpy as np
 
 from shards.codecs import codec_named
 from shards.errors import SampleError
-from shards.manifest import Manifest, load_manifest
+from shards.load import load_manifest
+from shards.manifest import Manifest
 from shards.progress import Progress, silent
 from shards.reader import ShardReader
 

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from loader.stream import ShardLoader
-from shards.manifest import load_manifest
+from shards.load import load_manifest
 from shards.summary import padding_summary
 from shards.terminal import run
 from train.config import PRESETS, Task, TrainConfig
@@ -80,7 +80,8 @@ class _ProgressLine:
         if isinstance(record, StepRecord):
             line = (
                 f"epoch {record.epoch + 1} step {record.step:,}/{record.steps:,} · loss {record.loss:.3f} · "
-                f"{record.steps_per_second:.2f} steps/s · {record.megapixels_per_second:.2f} Mpx/s · stall {record.stall:.1%}"
+                f"{record.steps_per_second:.2f} steps/s · {record.megapixels_per_second:.2f} Mpx/s · "
+                f"stall {record.stall:.1%}"
             )
             self._bar.update(self._task, description=line, completed=record.step, total=record.steps)
         else:

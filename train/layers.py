@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 
 def half_or_16(channels: int) -> int:
-    """Channels per normalisation group: the smallest divisor of `channels` not below min(max(channels // 2, 16), channels).
+    """Channels per normalisation group: the smallest divisor of C that is at least min(max(C // 2, 16), C).
 
     Groups of few channels are noisy on traces one pixel wide; this keeps at least 16, or all there are.
     """
@@ -101,9 +101,10 @@ def upsample(x: Tensor, valid: Tensor) -> Tensor:
 
 
 def positions(height: int, width: int, channels: int, device: torch.device) -> Tensor:
-    """Two-dimensional sinusoidal positions, [height * width, channels]: half the channels tell the row, half the column.
+    """Sinusoidal positions in two dimensions, [height * width, channels]: half of them tell the row, half the column.
 
-    Absolute from the sample's corner, so they do not depend on the box. Vaswani et al. 2017 (arXiv:1706.03762), section 3.5.
+    Absolute from the sample's corner, so they do not depend on the box. Vaswani et al. 2017, arXiv:1706.03762,
+    section 3.5.
     """
     quarter = channels // 4
     frequencies = torch.exp(

@@ -12,7 +12,8 @@ import torch
 
 from loader.stream import ShardLoader
 from shards.errors import ConfigError, StateError
-from shards.manifest import Manifest, load_manifest
+from shards.load import load_manifest
+from shards.manifest import Manifest
 from shards.preview import SheetRow
 from train.checkpoint import newest_checkpoint, save_checkpoint
 from train.config import TrainConfig
@@ -27,6 +28,7 @@ from train.report import (
     StepRecord,
     prediction_row,
     save_sheet,
+    unheard,
 )
 from train.schedule import rate_factor
 
@@ -137,7 +139,7 @@ class Trainer:
         self.step, self.epoch_loss = state["step"], state["epoch_loss"]
 
 
-def train(config: TrainConfig, listener: Listener = lambda record: None) -> RunResult:
+def train(config: TrainConfig, listener: Listener = unheard) -> RunResult:
     """Run, or go on with, a training.
 
     Raises:
@@ -258,7 +260,7 @@ def _stop_requests() -> Iterator[_Stop]:
     signals = (signal.SIGTERM, signal.SIGINT)
     before = {int(number): signal.getsignal(number) for number in signals}
 
-    def request(number: int, frame: FrameType | None) -> None:
+    def request(number: int, _frame: FrameType | None) -> None:
         stop.requested = True
         signal.signal(number, before[number])
 

@@ -11,7 +11,8 @@ from shards.errors import ConfigError
 from train.layers import MaskedNormRelu, MaskedTransformerLayer, positions, standardise, upsample
 
 _PRIOR = 3.5
-"""Initial logit of the background: log(0.97 / 0.03), the share of pixels it has. Lin et al. 2017, arXiv:1708.02002, section 3.3."""
+"""Initial logit of the background: log(0.97 / 0.03), from its share of the pixels. Lin et al. 2017, arXiv:1708.02002,
+section 3.3. Without it Tversky starts on a plateau where everything is foreground."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,10 @@ Record = StepRecord | EpochRecord
 Listener = Callable[[Record], None]
 
 
+def unheard(record: Record) -> None:
+    """The default listener: nobody."""
+
+
 class MetricsFile:
     """`metrics.jsonl`: a line per record, on disk before the next step begins.
 

@@ -20,7 +20,8 @@ import zstandard
 from PIL import Image
 
 from shards.codecs import CodecName
-from shards.manifest import HEADER_NAME, TABLE_NAME, load_manifest, save_manifest, save_table
+from shards.load import load_manifest
+from shards.manifest import HEADER_NAME, TABLE_NAME, save_manifest, save_table
 from shards.pack import PackConfig, pack
 from shards.synthetic import SyntheticConfig, SyntheticSource
 from shards.writer import ShardWriter

@@ -9,7 +9,8 @@ import pytest
 
 from shards.cli import main
 from shards.errors import DatasetError, SampleError
-from shards.manifest import load_manifest, save_manifest
+from shards.load import load_manifest
+from shards.manifest import save_manifest
 from shards.reader import ShardReader
 from shards.webdataset import decode_sample
 from tests.attacks.make import FROM_NOTHING, FROM_PNG, FROM_ZSTD, KEY, SHARD, good_dataset

@@ -12,7 +12,7 @@ from loader.batch import IGNORE, Batch
 from loader.plan import PlanConfig
 from loader.stream import LoaderConfig, ShardLoader
 from shards.errors import DatasetError, SampleError, StateError
-from shards.manifest import load_manifest
+from shards.load import load_manifest
 from shards.reader import ShardReader
 
 shared_fixture = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from shards.cli import main
-from shards.manifest import load_manifest
+from shards.load import load_manifest
 from shards.reader import ShardReader
 
 CRACKS = Path(__file__).parents[3] / "shared/data/cracks"

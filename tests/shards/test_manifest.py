@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shards.errors import DatasetError
-from shards.manifest import HEADER_NAME, SCHEMA, TABLE_NAME, Manifest, load_manifest, save_manifest, save_table
+from shards.load import load_manifest
+from shards.manifest import HEADER_NAME, SCHEMA, TABLE_NAME, Manifest, save_manifest, save_table
 from shards.pack import PackConfig, pack
 from tests.shards.hand_made import HandMadeSource, log
 

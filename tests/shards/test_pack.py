@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shards.errors import ConfigError, DatasetError, SourceError
-from shards.manifest import HEADER_NAME, TABLE_NAME, load_manifest
+from shards.load import load_manifest
+from shards.manifest import HEADER_NAME, TABLE_NAME
 from shards.pack import PackConfig, held_out_groups, pack, plan_pack
 from shards.reader import ShardReader
 from shards.sample import MAX_SAMPLE_PIXELS, LogInfo, LogSample

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shards.errors import SampleError
-from shards.manifest import load_manifest
+from shards.load import load_manifest
 from shards.reader import ShardReader
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from shards.geometry import floor_padding
-from shards.manifest import Manifest, load_manifest
+from shards.load import load_manifest
+from shards.manifest import Manifest
 from shards.pack import PackConfig, pack
 from shards.summary import padding_summary, summarise
 from shards.synthetic import SyntheticConfig, SyntheticSource

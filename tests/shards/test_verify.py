@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from shards.errors import DatasetError
-from shards.manifest import HEADER_NAME, load_manifest, save_manifest, save_table
+from shards.load import load_manifest
+from shards.manifest import HEADER_NAME, save_manifest, save_table
 from shards.verify import verify
 from shards.writer import ShardWriter
 

@@ -8,7 +8,7 @@ import pytest
 import webdataset
 
 from shards.errors import DatasetError
-from shards.manifest import load_manifest
+from shards.load import load_manifest
 from shards.pack import PackConfig, pack
 from shards.sample import LogSample
 from shards.synthetic import SyntheticSource
