@@ -2,13 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := runs/demo
+WELLFEED_BENCH ?= full
 
 .PHONY: demo test check format bench clean
 
 demo: .venv/ready ## pack small synthetic logs, train two epochs on the CPU, show what came out
 	rm -rf $(DEMO)
-	$(BIN)/pack-shards synthetic $(DEMO)/shards --count 1000 --width 320 1280 --height 48 64
-	$(BIN)/train --shards $(DEMO)/shards --out $(DEMO) --epochs 2 --device cpu --learning-rate 3e-3
+	$(BIN)/pack-shards synthetic $(DEMO)/shards --count 600 --width 320 1280 --height 48 64
+	$(BIN)/train --shards $(DEMO)/shards --out $(DEMO) --epochs 2 --device cpu --images-per-step 4 --learning-rate 3e-3
 
 test: .venv/ready ## the whole test suite
 	$(BIN)/python -m pytest
@@ -19,6 +20,10 @@ check: .venv/ready ## lint, format, types, one-way imports, tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
+
+bench: export WELLFEED_BENCH := $(WELLFEED_BENCH)
+bench: .venv/ready ## side by side, as ratios; WELLFEED_BENCH=quick for the small form
+	$(BIN)/python -m pytest benchmarks
 
 format: .venv/ready ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

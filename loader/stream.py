@@ -142,12 +142,14 @@ class ShardLoader:
         self._tally, self._started, self._ended = FetchTally(), time.perf_counter(), 0.0
         work = self._work(epoch, self.step)
         host = fetch(self._reader, work, slabs=self._slabs, threads=self.config.threads, tally=self._tally)
-        for batch in on_device(host, self.device):
-            if batch.ends_step:
-                self.seek(epoch=epoch + (batch.step == last), step=0 if batch.step == last else batch.step + 1)
-            yield batch
-            del batch  # or its slab would be missing while the next is awaited
-        self._ended = time.perf_counter()
+        try:
+            for batch in on_device(host, self.device):
+                if batch.ends_step:
+                    self.seek(epoch=epoch + (batch.step == last), step=(batch.step + 1) % (last + 1))
+                yield batch
+                del batch  # or its slab would be missing while the next is awaited
+        finally:
+            self._ended = time.perf_counter()
 
     def _steps(self, epoch: int, first: int = 0) -> Iterator[tuple[MicroBatch, ...]]:
         """The micro-batches of each step of an epoch, from step `first` on."""

@@ -170,11 +170,10 @@ def train(config: TrainConfig, listener: Listener = unheard) -> RunResult:
             while (epoch := trainer.train.epoch) < config.epochs:
                 for record in train_epoch(trainer):
                     told(record)
-                    if trainer.train.epoch > epoch:
-                        break  # the epoch is complete: it is validated before it is saved
-                    if stop.requested or trainer.step % config.checkpoint_every == 0:
+                    complete = trainer.train.epoch > epoch  # such an epoch is validated before it is saved
+                    if not complete and (stop.requested or trainer.step % config.checkpoint_every == 0):
                         save()
-                    if stop.requested:
+                    if not complete and stop.requested:
                         return RunResult(finished=False, last=last, preview=preview)
                 last = validate(trainer, epoch, preview)
                 told(last)
@@ -286,6 +285,8 @@ def _device(name: str) -> torch.device:
 
 
 def _amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype:
+    if config.amp == "fp16" and device.type == "cpu":
+        raise ConfigError("--amp fp16 needs a CUDA device; the CPU emulates it, many times slower: use bf16 or off")
     dtypes = {"off": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     if config.amp == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32

@@ -69,7 +69,7 @@ class MetricsFile:
     def __init__(self, path: Path, *, keep_bytes: int) -> None:
         path.touch()
         with path.open("r+b") as file:
-            file.truncate(keep_bytes)
+            file.truncate(min(keep_bytes, path.stat().st_size))  # or a file that was removed grows zeros
         self._file = path.open("ab")
 
     def __call__(self, record: Record) -> None:

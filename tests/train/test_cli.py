@@ -60,6 +60,7 @@ def test_a_run_ends_with_one_table(tiny_dataset: Path, tmp_path: Path, capsys: p
         (["--task", "binary"], "has 3", "--task binary needs 2 classes"),
         (["--device", "tpu"], "'tpu'", "auto"),
         (["--device", "cuda:7"], "'cuda:7'", "--device auto"),
+        (["--amp", "fp16"], "needs a CUDA device", "use bf16 or off"),
         (["--epochs", "0"], "--epochs is 0", "expected at least 1"),
         (["--max-pixels", "2048"], "2,048 are allowed", "raise --max-pixels"),
         (
