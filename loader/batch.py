@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from shards.geometry import Padding
+
 IGNORE = 255
 """Class of a padded pixel in `Batch.masks`."""
 
@@ -52,6 +54,25 @@ def valid_pixels(sizes: Tensor, height: int, width: int) -> Tensor:
     return (rows[:, :, None] & columns[:, None, :])[:, None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoaderReport:
+    """What the current or last iteration delivered, and what it cost."""
+
+    batches: int
+    images: int
+    padding: Padding
+    bytes_read: int
+    wait_seconds: float
+    """Time the consumer waited for data."""
+    wall_seconds: float
+    """Time since the iteration began."""
+
+    @property
+    def stall(self) -> float:
+        """Share of the time that the consumer waited for data, 0 to 1."""
+        return self.wait_seconds / self.wall_seconds if self.wall_seconds else 0.0
+
+
 class BatchSource(Protocol):
     """Delivers one epoch of batches per iteration and can be stopped and continued anywhere."""
 
@@ -72,4 +93,8 @@ class BatchSource(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there. A seek, not a replay."""
+        ...
+
+    def report(self) -> LoaderReport:
+        """What this iteration has delivered so far, or the last one did."""
         ...

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from shards.errors import ConfigError, PlanError, listing
-from shards.geometry import ALIGN, Padding, Rows, Sizes, boxes_of, real_pixels, size_clusters, size_order
+from shards.geometry import ALIGN, CLUSTER, POOL, Padding, Rows, Sizes, boxes_of, real_pixels, size_clusters, size_order
 from shards.sample import MAX_SAMPLE_PIXELS
 
 
@@ -21,9 +21,9 @@ class PlanConfig:
 
     images_per_step: int = 16
     """Images whose gradients one optimiser update averages."""
-    pool: int = 4096
-    """Samples sorted together. Larger pads less and mixes less; 4,096 costs 0.6 points over the floor."""
-    cluster: int = 8
+    pool: int = POOL
+    """Samples ordered by size together. Larger pads less and mixes less."""
+    cluster: int = CLUSTER
     """Samples of similar size that stay neighbours. A step of 16 mixes two clusters."""
     seed: int = 0
     """With the epoch, decides every permutation."""
@@ -145,17 +145,17 @@ def _cuts(boxes: list[tuple[int, int]], pixel_budget: int, launch_pixels: int) -
     best = [0]
     last_start = [0]
     for end in range(1, len(boxes) + 1):
-        height = width = 0
-        cheapest, at = None, end - 1
-        for start in range(end - 1, -1, -1):
+        height, width = boxes[end - 1]
+        cheapest, at = best[end - 1] + height * width + launch_pixels, end - 1
+        for start in range(end - 2, -1, -1):
             height, width = max(height, boxes[start][0]), max(width, boxes[start][1])
             pixels = (end - start) * height * width
-            if pixels > pixel_budget and end - start > 1:
+            if pixels > pixel_budget:
                 break
             cost = best[start] + pixels + launch_pixels
-            if cheapest is None or cost <= cheapest:
+            if cost <= cheapest:
                 cheapest, at = cost, start
-        best.append(cheapest or 0)
+        best.append(cheapest)
         last_start.append(at)
     pieces = []
     end = len(boxes)

@@ -18,19 +18,22 @@ def on_device(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]
     copies = torch.cuda.Stream(device)
     leaving: deque[tuple[torch.cuda.Event, Batch]] = deque()  # a host batch must outlive the copy that reads it
     ahead: deque[tuple[torch.cuda.Event, Batch]] = deque()
-    for host in batches:
-        with torch.cuda.stream(copies):
-            copied = host.to(device)
-            arrived = copies.record_event()
-        leaving.append((arrived, host))
-        ahead.append((arrived, copied))
-        del host, copied
-        while leaving and leaving[0][0].query():
-            leaving.popleft()
-        if len(ahead) > 1:
+    try:
+        for host in batches:
+            with torch.cuda.stream(copies):
+                copied = host.to(device)
+                arrived = copies.record_event()
+            leaving.append((arrived, host))
+            ahead.append((arrived, copied))
+            del host, copied
+            while leaving and leaving[0][0].query():
+                leaving.popleft()
+            if len(ahead) > 1:
+                yield _handed_over(*ahead.popleft())
+        while ahead:
             yield _handed_over(*ahead.popleft())
-    while ahead:
-        yield _handed_over(*ahead.popleft())
+    finally:
+        copies.synchronize()  # left early: the host batches go back to be filled again
 
 
 def _handed_over(arrived: torch.cuda.Event, batch: Batch) -> Batch:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from loader.batch import Batch
+from loader.batch import Batch, LoaderReport
 from loader.collate import SlabPool
 from loader.fetch import FetchTally, Work, fetch
 from loader.plan import EpochPlan, MicroBatch, PlanConfig, plan_epoch, planned_padding, split_step
@@ -45,31 +45,6 @@ class LoaderConfig:
             raise ConfigError(listing("loader", problems))
 
 
-@dataclass(frozen=True, kw_only=True)
-class LoaderReport:
-    """What the current or last iteration delivered, and what it cost."""
-
-    batches: int
-    images: int
-    padding: Padding
-    bytes_read: int
-    wait_seconds: float
-    """Time the consumer waited for data."""
-    wall_seconds: float
-    """Time since the iteration began."""
-
-    @property
-    def stall(self) -> float:
-        """Share of the time that the consumer waited for data, 0 to 1."""
-        return self.wait_seconds / self.wall_seconds if self.wall_seconds else 0.0
-
-
-@dataclass
-class _Position:
-    epoch: int = 0
-    step: int = 0
-
-
 class ShardLoader:
     """Streams a split of a dataset as padded micro-batches, in the order of the plan.
 
@@ -101,24 +76,19 @@ class ShardLoader:
         self.device = torch.device(device)
         self._rows = self.manifest.rows(split)
         if not len(self._rows):
-            raise DatasetError(f"{self.manifest.root}: split {split!r} is empty; pack with another --val-share")
+            raise DatasetError(
+                f"{self.manifest.root}: split {split!r} is empty; pack with another --val-share, "
+                "or with more than one group: a group is never on both sides"
+            )
         self._sizes = self.manifest.sizes[self._rows]
         self._reader = ShardReader(self.manifest)
         self._slabs = SlabPool(self._slab_pixels(), count=self.config.slabs, pinned=self.device.type == "cuda")
-        self._position = _Position()
-        self._tally, self._started, self._ended = FetchTally(), 0.0, 0.0
+        self.epoch, self.step = 0, 0
+        """The epoch that the next iteration delivers or goes on with, and its first step not wholly delivered."""
+        self._tally = FetchTally()
+        self._started = self._ended = time.perf_counter()
         self._plans: dict[int, EpochPlan] = {}
         self.plan(0)
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that the next iteration delivers, or goes on with."""
-        return self._position.epoch
-
-    @property
-    def step(self) -> int:
-        """The first step of that epoch that was not wholly delivered."""
-        return self._position.step
 
     def plan(self, epoch: int) -> EpochPlan:
         """The plan of an epoch, its rows those of the manifest."""
@@ -159,7 +129,7 @@ class ShardLoader:
                 plan.step(step),
                 self.manifest.sizes,
                 pixel_budget=self.config.pixel_budget,
-                launch_pixels=LAUNCH_PIXELS[self.device.type],
+                launch_pixels=LAUNCH_PIXELS.get(self.device.type, LAUNCH_PIXELS["cuda"]),
                 align=self.plan_config.align,
             )
             yield micro_batches
@@ -172,7 +142,7 @@ class ShardLoader:
 
     def seek(self, *, epoch: int, step: int = 0) -> None:
         """Continue from the beginning of a step."""
-        self._position = _Position(epoch, step)
+        self.epoch, self.step = epoch, step
 
     def state_dict(self) -> dict[str, Any]:
         """Where delivery stands: a few dozen bytes."""
@@ -188,7 +158,7 @@ class ShardLoader:
             if state.get(name) != ours:
                 raise StateError(
                     f"{self.manifest.root}: the saved state has {name} {state.get(name)!r}, this run has {ours!r}; "
-                    "resume with the dataset, seed and images per step that it began with"
+                    "resume with the dataset, seed, images per step and max-pixels that it began with"
                 )
         self.seek(epoch=state["epoch"], step=state["step"])
 

@@ -13,13 +13,14 @@ from rich.table import Table
 from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
 
 from shards.folder import FolderConfig, FolderSource
+from shards.geometry import CLUSTER
 from shards.load import load_manifest
 from shards.manifest import Manifest
 from shards.pack import PackConfig, pack
 from shards.preview import Panel, bare, contact_sheet, painted
 from shards.reader import ShardReader
 from shards.sample import LogSource
-from shards.summary import PADDING_BATCH, Summary, summarise
+from shards.summary import Summary, summarise
 from shards.synthetic import SyntheticConfig, SyntheticSource
 from shards.terminal import Bar, run
 from shards.verify import verify
@@ -34,7 +35,7 @@ class Synthetic:
     Example: pack-shards synthetic runs/logs --count 1000 --noise mid
     """
 
-    out: Positional[Path]
+    out: Annotated[Positional[Path], arg(metavar="OUT")]
     """Directory of the new dataset."""
     logs: OmitArgPrefixes[SyntheticConfig]
     packing: OmitArgPrefixes[PackConfig] = field(default_factory=PackConfig)
@@ -52,9 +53,9 @@ class Folder:
     Example: pack-shards folder scans runs/scans --images '*.jpg' --masks '*.png' --mask-threshold 128 --classes 2
     """
 
-    root: Annotated[Positional[Path], arg(name="IN")]
+    root: Annotated[Positional[Path], arg(metavar="IN")]
     """Folder that both globs start from."""
-    out: Positional[Path]
+    out: Annotated[Positional[Path], arg(metavar="OUT")]
     """Directory of the new dataset."""
     scans: OmitArgPrefixes[FolderConfig]
     packing: OmitArgPrefixes[PackConfig] = field(default_factory=PackConfig)
@@ -76,7 +77,7 @@ class Inspect:
     Example: pack-shards inspect runs/logs --preview preview.png
     """
 
-    dataset: Positional[Path]
+    dataset: Annotated[Positional[Path], arg(metavar="DATASET")]
     """Directory of the dataset."""
     preview: Path | None = None
     """Also write a contact sheet of a few logs with their masks to this PNG file."""
@@ -98,7 +99,7 @@ class Verify:
     Example: pack-shards verify runs/logs
     """
 
-    dataset: Positional[Path]
+    dataset: Annotated[Positional[Path], arg(metavar="DATASET")]
     """Directory of the dataset."""
 
     def __call__(self) -> int:
@@ -173,7 +174,7 @@ def _print_summary(manifest: Manifest, summary: Summary) -> None:
     facts.add_row("classes", " · ".join(f"{name} {share:.2%}" for name, share in summary.class_shares.items()))
     padding = summary.padding
     facts.add_row(
-        f"padding, batches of {PADDING_BATCH}",
+        f"padding, batches of {CLUSTER}",
         f"planned {padding.planned.share:.1%} · floor {padding.floor.share:.1%} · random {padding.random.share:.1%}",
     )
     console.print(facts)
@@ -193,7 +194,7 @@ def _save_preview(manifest: Manifest, path: Path) -> None:
 
 
 def _bytes(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB"
+    return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e3:,.1f} kB"
 
 
 if __name__ == "__main__":

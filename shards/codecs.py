@@ -59,6 +59,8 @@ class ZstdCodec:
         """See `Codec`. One pass; a second, a row copy, when `out` is wider than its pixels."""
         try:
             frame = zstandard.get_frame_parameters(payload)
+            if frame.content_size == zstandard.CONTENTSIZE_UNKNOWN:
+                raise DatasetError("does not say how many pixels it holds, which this format requires")
             if frame.content_size != out.size:
                 raise DatasetError(f"holds {frame.content_size:,} pixels, expected {_shape(out)} = {out.size:,}")
             if not frame.has_checksum:

@@ -6,7 +6,8 @@
     ├── DatasetError       what lies on disk is no whole dataset
     │   └── SampleError    one sample of it cannot be read
     ├── PlanError          the samples cannot be planned as asked
-    └── StateError         a saved state does not belong to this run
+    ├── StateError         a saved state does not belong to this run
+    └── DivergenceError    training left the finite numbers
 
 Every message says where, what was found, what was expected and what to do. The command line prints it and
 returns 1; a bug of ours is an `AssertionError` and keeps its traceback.
@@ -43,6 +44,10 @@ class PlanError(WellfeedError):
 
 class StateError(WellfeedError):
     """A saved state does not belong to this run; the message shows both sides."""
+
+
+class DivergenceError(WellfeedError):
+    """Training left the finite numbers; the last checkpoint is from before."""
 
 
 def listing(headline: str, problems: Sequence[str], *, advice: str = "") -> str:

@@ -15,6 +15,7 @@ from shards.errors import ConfigError, SourceError, listing
 from shards.progress import Progress, silent
 from shards.sample import MAX_SAMPLE_PIXELS, LogInfo, LogSample, Pixels, is_key
 
+_TOO_DEEP = {"I", "F"}  # which of their values is white, nobody can say
 _CLASS_MODES = {"1", "L", "P", "I", "I;16"}  # Pillow's modes with one number a pixel: what a mask can be
 
 
@@ -138,6 +139,8 @@ class FolderSource:
                     f"{mask}: {classes.size[1]:,} x {classes.size[0]:,} pixels, its image has {height:,} x {width:,}"
                 )
             mode = scan.mode
+            if mode in _TOO_DEEP:
+                raise SourceError(f"{image}: a {mode} picture, of unknown range: save it as 8 or 16 bits a pixel")
         self._classes_of(mask)
         if mode != "L":
             self.conversions[f"{mode} became grey"] += 1

@@ -14,6 +14,7 @@ from shards.manifest import FORMAT, HEADER_NAME, SCHEMA, TABLE_NAME, Header, Man
 
 _DISTRUST = "the dataset is not to be trusted: pack or copy it again"
 _HEADER_BYTES_AT_MOST = 2**26  # a quarter of a million shards; a larger header is no header of ours
+_ROWS_AT_MOST = 2**24  # a hundred times the largest archive we know of
 
 
 def load_manifest(root: Path | str) -> Manifest:
@@ -93,6 +94,12 @@ def _load_table(root: Path, header: Header) -> pa.Table:
         if not file.schema_arrow.equals(SCHEMA):
             raise DatasetError(
                 f"{path}: columns are {file.schema_arrow.names}, expected {SCHEMA.names} with their types"
+            )
+        claimed = sum(shard.samples for shard in header.shards)
+        if file.metadata.num_rows != claimed or claimed > _ROWS_AT_MOST:
+            raise DatasetError(
+                f"{path}: {file.metadata.num_rows:,} rows, {HEADER_NAME} says {claimed:,}, at most {_ROWS_AT_MOST:,} "
+                "are read; copy the dataset again"
             )
         table = file.read()
         table.validate(full=True)

@@ -29,6 +29,7 @@ from shards.progress import Progress, silent
 from shards.sample import MAX_SAMPLE_PIXELS, LogInfo, LogSample, LogSource, Pixels, is_key
 from shards.writer import PARTIAL, ShardWriter
 
+_UNFINISHED = "packing" + PARTIAL  # lies in a directory from a packing's first file to its last
 _OUR_SHARD = re.compile(r"(train|val)-b\d{2}-\d{6}\.tar")
 
 
@@ -140,19 +141,18 @@ def pack(source: LogSource, out: Path, config: PackConfig, progress: Progress = 
     about = {"format": FORMAT, "classes": source.classes, "codec": codec.name, "align": ALIGN, "bucket_edges": edges}
     rows: list[dict[str, Any]] = []
     shards: list[Shard] = []
-    for plan in plans:
-        with ShardWriter(out / plan.name) as writer:
-            for info in plan.infos:
-                sample = _load(source, info)
-                row = {**_facts(plan, sample, info, len(source.classes)), "shard": len(shards)}
-                rows.append(row | _write(writer, sample, codec, row | {"dataset": about}))
-                progress("packing", len(rows), len(infos))
-        size, sha256 = writer.digest.size, writer.digest.sha256
-        shards.append(
-            Shard(
-                name=plan.name, split=plan.split, bucket=plan.bucket, samples=len(plan.infos), size=size, sha256=sha256
-            )
-        )
+    try:
+        for plan in plans:
+            with ShardWriter(out / plan.name) as writer:
+                for info in plan.infos:
+                    sample = _load(source, info)
+                    row = {**_facts(plan, sample, info, len(source.classes)), "shard": len(shards)}
+                    rows.append(row | _write(writer, sample, codec, row | {"dataset": about}))
+                    progress("packing", len(rows), len(infos))
+            shards.append(_finished(plan, writer))
+    except SourceError:
+        _clear(out)  # the scan promised that nothing is written
+        raise
     table, table_sha256 = save_table(out, rows)
     header = Header(
         classes=source.classes,
@@ -164,7 +164,20 @@ def pack(source: LogSource, out: Path, config: PackConfig, progress: Progress = 
     )
     manifest = Manifest(out, header, table)
     save_manifest(manifest)
+    (out / _UNFINISHED).unlink()
     return manifest
+
+
+def _finished(plan: ShardPlan, writer: ShardWriter) -> Shard:
+    digest = writer.digest
+    return Shard(
+        name=plan.name,
+        split=plan.split,
+        bucket=plan.bucket,
+        samples=len(plan.infos),
+        size=digest.size,
+        sha256=digest.sha256,
+    )
 
 
 def _check(infos: Sequence[LogInfo], out: Path) -> None:
@@ -188,16 +201,23 @@ def _make_room(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     if (out / HEADER_NAME).exists():
         raise ConfigError(f"{out}: already holds a dataset; name another directory, or remove this one first")
-    leftovers = list(out.iterdir())
-    if foreign := [path for path in leftovers if not _is_ours(path)]:
-        raise ConfigError(f"{out}: holds {foreign[0].name}, which is not of a dataset; name an empty directory")
-    for path in leftovers:
-        path.unlink()
+    unfinished = (out / _UNFINISHED).exists()
+    if foreign := sorted(path.name for path in out.iterdir() if not (unfinished and _is_ours(path))):
+        raise ConfigError(f"{out}: holds {foreign[0]}, which no unfinished packing left there; name an empty directory")
+    _clear(out)
+    (out / _UNFINISHED).touch()
+
+
+def _clear(out: Path) -> None:
+    """Remove what an unfinished packing wrote."""
+    for path in out.iterdir():
+        if _is_ours(path):
+            path.unlink()
 
 
 def _is_ours(path: Path) -> bool:
     name = path.name.removesuffix(PARTIAL)
-    return name in {TABLE_NAME, HEADER_NAME} or _OUR_SHARD.fullmatch(name) is not None
+    return path.name == _UNFINISHED or name in {TABLE_NAME, HEADER_NAME} or _OUR_SHARD.fullmatch(name) is not None
 
 
 def _load(source: LogSource, info: LogInfo) -> LogSample:

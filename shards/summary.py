@@ -4,12 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shards.geometry import Padding, batched_padding, floor_padding, size_clusters
+from shards.geometry import CLUSTER, Padding, batched_padding, floor_padding, size_clusters
 from shards.manifest import SPLITS, Manifest, Split
-
-PADDING_BATCH = 8
-"""Images a batch in the padding figures: the plan's default cluster."""
-_POOL = 4096  # the plan's default pool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +25,7 @@ class BucketSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class PaddingSummary:
-    """Padding of one set of samples in batches of `PADDING_BATCH`."""
+    """Padding of one set of samples in batches of `CLUSTER`."""
 
     floor: Padding
     planned: Padding
@@ -54,12 +50,12 @@ def padding_summary(manifest: Manifest, split: Split = "train") -> PaddingSummar
     """What batches of eight pad: at best, as an epoch's clusters do, and in random order."""
     sizes = manifest.sizes[manifest.rows(split)]
     align = manifest.header.align
-    order = size_clusters(sizes, pool=_POOL, cluster=PADDING_BATCH, phase=0, rng=np.random.default_rng(0), align=align)
+    order = size_clusters(sizes, phase=0, rng=np.random.default_rng(0), align=align)
     shuffled = np.random.default_rng(0).permutation(len(sizes))
     return PaddingSummary(
         floor=floor_padding(sizes, align),
-        planned=batched_padding(sizes, order, PADDING_BATCH, align),
-        random=batched_padding(sizes, shuffled, PADDING_BATCH, align),
+        planned=batched_padding(sizes, order, CLUSTER, align),
+        random=batched_padding(sizes, shuffled, CLUSTER, align),
     )
 
 

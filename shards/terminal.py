@@ -1,5 +1,7 @@
 """What the command lines share: one line per mistake, and a bar for what takes long."""
 
+import errno
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from shards.errors import WellfeedError
 
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _PATIENCE = 2.0  # seconds after which a person wants to see that something moves
 
 
@@ -21,8 +24,11 @@ def run(command: Callable[[], int]) -> int:
     except WellfeedError as error:
         notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", []))
         print(f"error: {error}{notes}", file=sys.stderr)
+    except BrokenPipeError:  # whoever read the output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        print(f"error: {error.filename or 'input/output'}: {error.strerror or error}", file=sys.stderr)
+        advice = "; free some space and run it again" if error.errno in _FULL else ""
+        print(f"error: {error.filename or 'input/output'}: {error.strerror or error}{advice}", file=sys.stderr)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -35,13 +35,17 @@ def verify(root: Path | str, progress: Progress = silent) -> list[str]:
         path = manifest.root / shard.name
         rows = range(first_row, first_row + shard.samples)
         first_row += shard.samples
+        if cut := _size_problems(path, shard.size):
+            problems += cut
+            done += shard.samples
+            continue
         found = []
         for row in rows:
             found += _sample_problems(reader, row)
             done += 1
             progress("verifying", done, len(manifest))
         # A damaged sample explains a wrong hash and is the better message.
-        problems += found or _file_problems(path, shard.size, shard.sha256) or _member_problems(manifest, path, rows)
+        problems += found or _hash_problems(path, shard.sha256) or _member_problems(manifest, path, rows)
     return problems
 
 
@@ -57,9 +61,16 @@ def _sample_problems(reader: ShardReader, row: int) -> list[str]:
     return [f"{reader.shard_path(row)}: {sample.key} has class pixels {counts.tolist()}, the manifest says {claimed}"]
 
 
-def _file_problems(path: Path, size: int, sha256: str) -> list[str]:
+def _size_problems(path: Path, size: int) -> list[str]:
+    if not path.is_file():
+        return [f"{path}: missing, the manifest says {size:,} bytes; copy the shard again"]
     if (found := path.stat().st_size) != size:
-        return [f"{path}: {found:,} bytes, the manifest says {size:,}; copy the shard again"]
+        what = "truncated: " if found < size else ""
+        return [f"{path}: {what}{found:,} bytes, the manifest says {size:,}; copy the shard again"]
+    return []
+
+
+def _hash_problems(path: Path, sha256: str) -> list[str]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != sha256:

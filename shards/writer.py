@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,8 +37,10 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    except BaseException:
+    except BaseException as error:
         partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a write knows its descriptor, not its name
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     sync_directory(path.parent)
 
@@ -70,10 +73,17 @@ class ShardWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            # tar's own end: two zero blocks, then zeros to a whole record.
-            end = self._size + 2 * tarfile.BLOCKSIZE
-            self._write(bytes(-(-end // tarfile.RECORDSIZE) * tarfile.RECORDSIZE - self._size))
+            try:
+                self._end()
+            except BaseException:
+                self._appearing.__exit__(*sys.exc_info())
+                raise
         self._appearing.__exit__(kind, error, trace)
+
+    def _end(self) -> None:
+        """tar's own end: two zero blocks, then zeros to a whole record."""
+        end = self._size + 2 * tarfile.BLOCKSIZE
+        self._write(bytes(-(-end // tarfile.RECORDSIZE) * tarfile.RECORDSIZE - self._size))
 
     def add(self, name: str, payload: bytes) -> int:
         """Append a member. Returns the offset of its data in the file, bytes."""

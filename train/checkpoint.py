@@ -1,8 +1,8 @@
 """What survives a kill: checkpoints that are there whole or not at all."""
 
 import logging
-import pickle
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,18 @@ _log = logging.getLogger(__name__)
 
 
 def save_checkpoint(directory: Path, step: int, state: dict[str, Any], *, kept: int) -> Path:
-    """Write the state after `step` optimiser updates; then remove all but the newest `kept` checkpoints."""
+    """Write the state after `step` optimiser updates; then remove all but the newest `kept` checkpoints.
+
+    Those of later steps go too: they were passed over when the run went on from an earlier one.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"step-{step:09d}.pt"
     with whole_file(path) as file:
         torch.save({"version": _VERSION, **state}, file)
-    for old in _checkpoints(directory)[kept:]:
+    passed_over = [later for later in _checkpoints(directory) if later.name > path.name]
+    half_written = list(directory.glob(f"*{PARTIAL}"))  # by a process that was killed
+    for old in [*passed_over, *_checkpoints(directory)[len(passed_over) + kept :], *half_written]:
         old.unlink()
-    for half in directory.glob(f"*{PARTIAL}"):  # of a process that was killed while it wrote
-        half.unlink()
     return path
 
 
@@ -37,8 +40,8 @@ def newest_checkpoint(directory: Path) -> dict[str, Any] | None:
     """
     for path in _checkpoints(directory):
         try:
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            state = _load(path)
+        except Exception as error:  # a damaged pickle raises whatever it stumbles over
             _log.warning("%s: cannot be read (%s); trying the one before", path, str(error).splitlines()[0])
             continue
         if state.get("version") != _VERSION:
@@ -48,6 +51,16 @@ def newest_checkpoint(directory: Path) -> dict[str, Any] | None:
             )
         return state
     return None
+
+
+def _load(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as archive:  # torch's own loader compares no checksums
+        if damaged := archive.testzip():
+            raise StateError(f"{damaged} is damaged")
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(state, dict):
+        raise StateError(f"holds a {type(state).__name__}, expected the state of a run")
+    return state
 
 
 def _checkpoints(directory: Path) -> list[Path]:

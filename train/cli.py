@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from loader.stream import ShardLoader
 from shards.load import load_manifest
 from shards.summary import padding_summary
 from shards.terminal import run
@@ -43,8 +42,8 @@ def parse(args: Sequence[str]) -> TrainConfig:
             **preset,
         ),
         description="Train VeerNet on a dataset of shards.\n\n"
-        "Example: train --shards runs/logs --out runs/first --epochs 20\n"
-        "Go on after a kill: the same command and --resume",
+        "Example: train --shards runs/logs --out runs/first --epochs 20\n\n"
+        "To go on after a kill: the same command and --resume.",
     )
 
 
@@ -64,8 +63,8 @@ class _ProgressLine:
     """One line with units where the output is a terminal; one line an epoch where it is not."""
 
     def __init__(self) -> None:
-        self._console = Console()
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TimeRemainingColumn())
+        self._console = Console(markup=False, emoji=False)
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=20), TimeRemainingColumn())
         self._bar = Progress(*columns, console=self._console, disable=not self._console.is_terminal, transient=True)
         self._task = self._bar.add_task("starting")
 
@@ -99,8 +98,6 @@ def epoch_line(record: EpochRecord) -> str:
 
 def _print_result(config: TrainConfig, result: RunResult, last: EpochRecord) -> None:
     manifest = load_manifest(config.shards)
-    loader = ShardLoader(manifest, plan=config.plan(manifest.header.align), config=config.loader())
-    loader.seek(epoch=last.epoch)
     expected = padding_summary(manifest)
     table = Table(show_header=False)
     table.add_column()
@@ -108,7 +105,7 @@ def _print_result(config: TrainConfig, result: RunResult, last: EpochRecord) -> 
     rows = {
         "samples": f"{len(manifest.rows('train')):,} train, {len(manifest.rows('val')):,} validation",
         "shards": f"{len(manifest.header.shards):,}",
-        "padding": f"{loader.planned_padding().share:.1%} planned, {expected.floor.share:.1%} floor, "
+        "padding": f"{result.padding.share:.1%} planned, {expected.floor.share:.1%} floor, "
         f"{expected.random.share:.1%} random batches of 8",
         "speed": f"{last.steps_per_second:.2f} steps/s of {config.images_per_step} images",
         "stall": f"{last.stall:.1%} of the time waiting for data",
@@ -118,7 +115,7 @@ def _print_result(config: TrainConfig, result: RunResult, last: EpochRecord) -> 
     }
     for name, value in rows.items():
         table.add_row(name, value)
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a training run is: one frozen record; the command line makes its flags from it."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -106,12 +106,11 @@ class TrainConfig:
 
     def meaning(self) -> dict[str, str | int | float]:
         """The settings that decide the result: what must be the same to resume."""
-        names = (
-            "task epochs images_per_step loss tversky_alpha tversky_beta positive_weight learning_rate "
-            "weight_decay warmup_share clip_norm seed amp"
-        )
-        return {name: getattr(self, name) for name in names.split()}
+        return {name: value for name, value in asdict(self).items() if name not in _HARDWARE | _PLACES}
 
+
+_PLACES = {"shards", "out", "resume"}
+_HARDWARE = {"pixel_budget", "threads", "device", "checkpoint_every", "checkpoints_kept"}
 
 PRESETS: dict[Task, dict[str, object]] = {
     "multiclass": {"images_per_step": 16, "loss": "tversky"},

@@ -133,8 +133,8 @@ class MaskedTransformerLayer(nn.Module):
         n, count, channels = tokens.shape
         split = (n, count, 3, self.heads, channels // self.heads)
         query, key, value = self.qkv(self.norm_attention(tokens)).view(split).permute(2, 0, 3, 1, 4)
-        mask = valid[:, None, None, :].expand(n, self.heads, count, count)
-        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        # The mask stays one row a sample: expanded to [T, T], it alone would take a gigabyte for the widest log.
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=valid[:, None, None, :])
         tokens = tokens + self.project(attended.transpose(1, 2).reshape(n, count, channels))
         mixed: Tensor = tokens + self.mlp(self.norm_mlp(tokens))
         return mixed

@@ -1,5 +1,7 @@
 """Training: feed, forward, backward, step; validate; survive."""
 
+import logging
+import math
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +13,8 @@ from typing import Any
 import torch
 
 from loader.stream import ShardLoader
-from shards.errors import ConfigError, StateError
+from shards.errors import ConfigError, DivergenceError, StateError
+from shards.geometry import Padding
 from shards.load import load_manifest
 from shards.manifest import Manifest
 from shards.preview import SheetRow
@@ -32,6 +35,8 @@ from train.report import (
 )
 from train.schedule import rate_factor
 
+_log = logging.getLogger(__name__)
+
 _SHEET_LOGS = 8  # validation logs on preview.png
 
 
@@ -43,6 +48,8 @@ class RunResult:
     """False if it was asked to stop; it can be resumed."""
     last: EpochRecord | None
     """The last validated epoch of this process."""
+    padding: Padding
+    """Of the last epoch, as far as this process ran it."""
     preview: Path
 
 
@@ -120,6 +127,8 @@ class Trainer:
         Raises:
             StateError: It belongs to a run with other settings, another model or other data; says which.
         """
+        if missing := self.state_dict(0).keys() - state.keys():
+            raise StateError(f"{self.config.out}: the checkpoint has no {', '.join(sorted(missing))}; start anew")
         sides = [("setting", state["meaning"], self.config.meaning())]
         sides += [("model's", state["model_config"], asdict(self.model.config))]
         for what, saved, ours in sides:
@@ -160,8 +169,11 @@ def train(config: TrainConfig, listener: Listener = unheard) -> RunResult:
         listener(record)
 
     def save() -> None:
-        state = trainer.state_dict(metrics.size)
+        state = trainer.state_dict(metrics.synced_bytes())
         save_checkpoint(checkpoints, trainer.step, state, kept=config.checkpoints_kept)
+
+    def result(*, finished: bool) -> RunResult:
+        return RunResult(finished=finished, last=last, padding=trainer.train.report().padding, preview=preview)
 
     last = None
     preview = config.out / "preview.png"
@@ -170,20 +182,21 @@ def train(config: TrainConfig, listener: Listener = unheard) -> RunResult:
             while (epoch := trainer.train.epoch) < config.epochs:
                 for record in train_epoch(trainer):
                     told(record)
-                    complete = trainer.train.epoch > epoch  # such an epoch is validated before it is saved
-                    if not complete and (stop.requested or trainer.step % config.checkpoint_every == 0):
+                    if trainer.train.epoch > epoch:
+                        break  # a complete epoch is validated before it is saved
+                    if stop.requested or trainer.step % config.checkpoint_every == 0:
                         save()
-                    if not complete and stop.requested:
-                        return RunResult(finished=False, last=last, preview=preview)
-                last = validate(trainer, epoch, preview)
+                    if stop.requested:
+                        return result(finished=False)
+                last = validate(trainer, record, preview)
                 told(last)
                 trainer.epoch_loss = 0.0
                 save()
                 if stop.requested and trainer.train.epoch < config.epochs:
-                    return RunResult(finished=False, last=last, preview=preview)
+                    return result(finished=False)
     finally:
         metrics.close()
-    return RunResult(finished=True, last=last, preview=preview)
+    return result(finished=True)
 
 
 def train_epoch(trainer: Trainer) -> Iterator[StepRecord]:
@@ -201,6 +214,11 @@ def train_epoch(trainer: Trainer) -> Iterator[StepRecord]:
         if batch.ends_step:
             rate, norm = trainer.rate, trainer.update()
             step_loss = float(loss)  # waits for the device
+            if not math.isfinite(step_loss):
+                raise DivergenceError(
+                    f"epoch {epoch + 1} step {trainer.step}: the loss is {step_loss}; "
+                    "lower --learning-rate or --clip-norm, and start anew or --resume from the last checkpoint"
+                )
             loss.zero_()
             trainer.epoch_loss += step_loss
             report = trainer.train.report()
@@ -219,8 +237,8 @@ def train_epoch(trainer: Trainer) -> Iterator[StepRecord]:
 
 
 @torch.no_grad()
-def validate(trainer: Trainer, epoch: int, preview: Path) -> EpochRecord:
-    """Score the validation split, each sample once, and draw some of it."""
+def validate(trainer: Trainer, trained: StepRecord, preview: Path) -> EpochRecord:
+    """Score the validation split, each sample once, and draw some of it. `trained` is the epoch's last step."""
     trainer.model.eval()
     trainer.val.seek(epoch=0)
     classes = len(trainer.classes)
@@ -230,19 +248,17 @@ def validate(trainer: Trainer, epoch: int, preview: Path) -> EpochRecord:
         with trainer.autocast():
             predicted = predicted_classes(trainer.model(batch.images, batch.sizes))
         matrix += confusion(predicted, batch.masks, batch.valid, classes)
-        if len(rows) < _SHEET_LOGS:
-            rows.append(prediction_row(batch, predicted, 0))
+        drawn = range(min(len(batch), _SHEET_LOGS - len(rows)))
+        rows += [prediction_row(batch, predicted, index) for index in drawn]
     save_sheet(rows, preview)
-    report = trainer.train.report()
-    steps = trainer.steps_per_epoch
     return EpochRecord(
-        epoch=epoch,
-        step=trainer.step,
-        loss=trainer.epoch_loss / len(trainer.train.plan(epoch).order),
+        epoch=trained.epoch,
+        step=trained.step,
+        loss=trainer.epoch_loss / len(trainer.train.plan(trained.epoch).order),
         iou=dict(zip(trainer.classes, iou(matrix), strict=True)),
-        steps_per_second=steps / report.wall_seconds,
-        stall=report.stall,
-        padding=report.padding.share,
+        steps_per_second=trained.steps_per_second,
+        stall=trained.stall,
+        padding=trained.padding,
         validation_images=trainer.val.report().images,
     )
 
@@ -261,6 +277,7 @@ def _stop_requests() -> Iterator[_Stop]:
 
     def request(number: int, _frame: FrameType | None) -> None:
         stop.requested = True
+        _log.warning("stopping after this step; another signal stops at once")
         signal.signal(number, before[number])
 
     for number in signals:
@@ -279,7 +296,8 @@ def _device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise ConfigError(f"--device {name!r}: expected auto, cpu, cuda or cuda:N") from error
-    if device.type not in {"cpu", "cuda"} or (device.type == "cuda" and not torch.cuda.is_available()):
+    absent = device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count()
+    if device.type not in {"cpu", "cuda"} or absent:
         raise ConfigError(f"--device {name!r}: this machine's torch has no such device; use --device auto")
     return device
 

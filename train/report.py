@@ -1,6 +1,8 @@
 """What a run tells: records for whoever listens, a line each in metrics.jsonl, and pictures."""
 
 import json
+import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -61,26 +63,30 @@ def unheard(record: Record) -> None:
 
 
 class MetricsFile:
-    """`metrics.jsonl`: a line per record, on disk before the next step begins.
+    """`metrics.jsonl`: a line per record. A number that is not finite is null.
 
     On resume the lines after the checkpoint are dropped: the work they tell of is done again.
     """
 
     def __init__(self, path: Path, *, keep_bytes: int) -> None:
-        path.touch()
-        with path.open("r+b") as file:
-            file.truncate(min(keep_bytes, path.stat().st_size))  # or a file that was removed grows zeros
+        kept = path.read_bytes()[:keep_bytes] if path.exists() else b""
+        with whole_file(path) as file:
+            file.write(kept[: kept.rfind(b"\n") + 1])
         self._file = path.open("ab")
 
     def __call__(self, record: Record) -> None:
         """Append a record."""
         kind = "step" if isinstance(record, StepRecord) else "epoch"
-        self._file.write(json.dumps({"kind": kind, **asdict(record)}).encode() + b"\n")
+        finite = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in asdict(record).items()
+        }
+        self._file.write(json.dumps({"kind": kind, **finite}, allow_nan=False).encode() + b"\n")
         self._file.flush()
 
-    @property
-    def size(self) -> int:
-        """Bytes so far."""
+    def synced_bytes(self) -> int:
+        """Make the lines so far survive a power cut, as the checkpoint that counts on them will. Returns bytes."""
+        os.fsync(self._file.fileno())
         return self._file.tell()
 
     def close(self) -> None:

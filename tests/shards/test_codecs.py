@@ -156,7 +156,7 @@ def test_a_claim_of_2_to_the_50_bytes_is_refused_before_anything_is_allocated() 
 def test_a_frame_without_a_content_size_or_checksum_is_refused() -> None:
     pixels = small_picture()
     sizeless = zstandard.ZstdCompressor(write_checksum=True, write_content_size=False).compress(pixels.tobytes())
-    with pytest.raises(DatasetError, match="expected 6 x 9"):
+    with pytest.raises(DatasetError, match="does not say how many pixels"):
         decoded(ZstdCodec(), sizeless, pixels.shape)
     unchecked = zstandard.ZstdCompressor(write_checksum=False).compress(pixels.tobytes())
     with pytest.raises(DatasetError, match="no content checksum"):

@@ -182,7 +182,7 @@ def wrap_counts(rows: list[dict[str, Any]]) -> None:
 TABLE_ATTACKS: dict[str, tuple[Callable[[list[dict[str, Any]]], None], str]] = {
     "an empty cell": (set_first(group=None), "column group has empty cells"),
     "an empty count": (set_first(class_pixels=[None, 1, 2]), "column class_pixels has empty counts"),
-    "no rows": (lambda rows: rows.clear(), "no sample, expected at least one"),
+    "no rows": (lambda rows: rows.clear(), "0 rows, manifest.json says"),
     "a key twice": (lambda rows: rows[0].update(key=rows[1]["key"]), "a key stands twice"),
     "a key with a dot": (set_first(key="a.b"), "'a.b' cannot be a key"),
     "a key of two lines": (set_first(key="a\nb"), r"'a\nb' cannot be a key"),
@@ -219,7 +219,7 @@ TABLE_ATTACKS: dict[str, tuple[Callable[[list[dict[str, Any]]], None], str]] = {
     "another split than its shard": (set_first(split="val"), "is not of its shard's split"),
     "a foreign split": (set_first(split="test"), "is not of its shard's split"),
     "rows in another order": (lambda rows: rows.reverse(), "is not in shard order"),
-    "a row too few": (lambda rows: rows.__delitem__(-1), "rows, the header says"),
+    "a row too few": (lambda rows: rows.__delitem__(-1), "rows, manifest.json says"),
 }
 
 

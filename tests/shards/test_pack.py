@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,8 +14,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from shards.errors import ConfigError, DatasetError, SourceError
+from shards.folder import FolderConfig, FolderSource
 from shards.load import load_manifest
 from shards.manifest import HEADER_NAME, TABLE_NAME
 from shards.pack import PackConfig, held_out_groups, pack, plan_pack
@@ -218,10 +221,12 @@ def test_a_killed_pack_is_no_dataset_and_the_next_one_clears_it(after: int, tmp_
 def test_a_foreign_file_is_not_touched(name: str, tmp_path: Path) -> None:
     out = tmp_path / "set"
     out.mkdir()
-    (out / "train-b00-000000.tar").write_bytes(b"left by a killed pack")
+    (out / "packing.partial").touch()  # as a killed pack leaves it
     (out / name).write_bytes(b"mine")
     before = contents(out)
-    with pytest.raises(ConfigError, match=f"{out}: holds {name}, which is not of a dataset; name an empty directory"):
+    with pytest.raises(
+        ConfigError, match=f"{out}: holds {name}, which no unfinished packing left there; name an empty directory"
+    ):
         pack(HandMadeSource(LOGS), out, PackConfig())
     assert contents(out) == before
 
@@ -313,3 +318,37 @@ def test_the_manifest_is_written_last(tmp_path: Path) -> None:
     others = [path for path in (tmp_path / "set").iterdir() if path.name != HEADER_NAME]
     written = (tmp_path / "set" / HEADER_NAME).stat().st_mtime_ns
     assert all(path.stat().st_mtime_ns <= written for path in others)
+
+
+def test_a_scan_that_breaks_while_packing_leaves_nothing_behind(tmp_path: Path) -> None:
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    noise = np.random.default_rng(0)
+    for number in range(6):
+        Image.fromarray(noise.integers(0, 256, (40, 60 + 40 * number), np.uint8)).save(scans / f"{number}.jpg")
+        Image.fromarray(np.zeros((40, 60 + 40 * number), np.uint8)).save(scans / f"{number}.png")
+    broken = scans / "3.jpg"
+    broken.write_bytes(broken.read_bytes()[:-500])
+    with pytest.raises(SourceError, match=r"3\.jpg: not a picture that Pillow reads"):
+        pack(FolderSource(scans, FolderConfig(images="*.jpg", masks="*.png")), tmp_path / "out", PackConfig())
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_files_that_no_unfinished_packing_left_are_kept(tmp_path: Path) -> None:
+    """A dataset that lost its manifest still has its samples: they are not cleared away for a new one."""
+    precious = tmp_path / "train-b00-000000.tar"
+    precious.write_bytes(b"a shard")
+    with pytest.raises(ConfigError, match=r"holds train-b00-000000\.tar, which no unfinished packing left there"):
+        pack(HandMadeSource(LOGS), tmp_path, PackConfig())
+    assert precious.read_bytes() == b"a shard"
+
+
+def test_a_full_disk_is_one_line_that_names_the_file(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the full disk: the write fails in the same place."""
+    command = f"ulimit -f 8; exec {sys.executable} -m shards.cli synthetic {tmp_path / 'out'} --count 8 --width 400 500"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "train-b00-000000.tar" in done.stderr
+    assert "free some space" in done.stderr
+    assert not (tmp_path / "out" / "manifest.json").exists()

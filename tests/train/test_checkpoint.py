@@ -61,3 +61,26 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
     torch.save({"version": 2}, tmp_path / "step-000000001.pt")
     with pytest.raises(StateError, match=r"step-000000001.pt: version 2, this program reads 1"):
         newest_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("at", [0.3, 0.6, 0.9])
+def test_a_flipped_bit_is_passed_over_not_loaded(at: float, tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, 1, {"step": 1}, kept=3)
+    path = save_checkpoint(tmp_path, 2, {"weights": torch.randn(500, 500), "step": 2}, kept=3)
+    content = bytearray(path.read_bytes())
+    content[int(at * len(content))] ^= 1
+    path.write_bytes(content)
+    state = newest_checkpoint(tmp_path)
+    assert state is not None
+    assert state["step"] == 1
+
+
+def test_going_on_from_an_earlier_checkpoint_removes_the_later_ones_that_were_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "step-000000009.pt").write_bytes(b"damaged")
+    path = save_checkpoint(tmp_path, 3, {"step": 3}, kept=1)
+    assert saved_steps(tmp_path) == [path.name]
+
+
+def test_what_is_no_state_of_a_run_is_passed_over(tmp_path: Path) -> None:
+    torch.save([1], tmp_path / "step-000000001.pt")
+    assert newest_checkpoint(tmp_path) is None

@@ -98,3 +98,12 @@ def test_resuming_with_another_setting_shows_both_sides(
 ) -> None:
     assert main(tiny_run(tiny_dataset, finished, "--resume", "--learning-rate", "0.5")) == 1
     assert "learning_rate was 0.001, now it is 0.5" in capsys.readouterr().err
+
+
+def test_a_loss_that_is_no_number_ends_the_run_before_it_is_saved(
+    tiny_dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--learning-rate", "1e30", "--images-per-step", "4", "--warmup-share", "0"]
+    assert main(tiny_run(tiny_dataset, tmp_path / "run", *more)) == 1
+    assert "the loss is nan; lower --learning-rate" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "checkpoints").exists()
