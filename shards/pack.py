@@ -26,7 +26,7 @@ from shards.manifest import (
     save_table,
 )
 from shards.progress import Progress, silent
-from shards.sample import MAX_SAMPLE_PIXELS, LogInfo, LogSample, LogSource, Pixels, is_key
+from shards.sample import MAX_SAMPLE_PIXELS, LogInfo, LogSample, LogSource, Pixels, count_classes, is_key
 from shards.writer import PARTIAL, ShardWriter
 
 _UNFINISHED = "packing" + PARTIAL  # lies in a directory from a packing's first file to its last
@@ -232,9 +232,8 @@ def _load(source: LogSource, info: LogInfo) -> LogSample:
 
 def _facts(plan: ShardPlan, sample: LogSample, info: LogInfo, classes: int) -> dict[str, Any]:
     """What the manifest says of a sample, less where its bytes lie."""
-    counts = np.bincount(sample.mask.reshape(-1), minlength=classes)
-    if len(counts) > classes:
-        raise SourceError(f"{info.source}: the mask holds class {len(counts) - 1}, the source has {classes}")
+    if (highest := int(sample.mask.max())) >= classes:
+        raise SourceError(f"{info.source}: the mask holds class {highest}, the source has {classes}")
     return {
         "key": info.key,
         "group": info.group,
@@ -242,7 +241,7 @@ def _facts(plan: ShardPlan, sample: LogSample, info: LogInfo, classes: int) -> d
         "bucket": plan.bucket,
         "height": info.height,
         "width": info.width,
-        "class_pixels": [int(count) for count in counts],
+        "class_pixels": count_classes(sample.mask, classes),
         "source": info.source,
     }
 

@@ -8,14 +8,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from shards.codecs import codec_named
 from shards.errors import SampleError
 from shards.load import load_manifest
 from shards.manifest import Manifest
 from shards.progress import Progress, silent
 from shards.reader import ShardReader
+from shards.sample import count_classes
 
 _JSON_BYTES_AT_MOST = 2**20  # a class count and a dozen short fields take a thousandth
 
@@ -54,11 +53,10 @@ def _sample_problems(reader: ShardReader, row: int) -> list[str]:
         sample = reader.read(row)
     except SampleError as error:
         return [str(error)]
-    counts = np.bincount(sample.mask.reshape(-1), minlength=reader.manifest.class_pixels.shape[1])
-    if (counts == reader.manifest.class_pixels[row]).all():
-        return []
     claimed = reader.manifest.class_pixels[row].tolist()
-    return [f"{reader.shard_path(row)}: {sample.key} has class pixels {counts.tolist()}, the manifest says {claimed}"]
+    if (counts := count_classes(sample.mask, len(claimed))) == claimed:
+        return []
+    return [f"{reader.shard_path(row)}: {sample.key} has class pixels {counts}, the manifest says {claimed}"]
 
 
 def _size_problems(path: Path, size: int) -> list[str]:

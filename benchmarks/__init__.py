@@ -1,0 +1,1 @@
+"""Measurements, as ratios taken side by side. Nothing here is asserted to be fast."""
