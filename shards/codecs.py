@@ -41,6 +41,20 @@ class Codec(Protocol):
         ...
 
 
+class _PerThread(threading.local):
+    """What a thread keeps between samples: a decompressor, and a buffer, since fresh pages cost more than decoding."""
+
+    def __init__(self) -> None:
+        self.decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
+        self.buffer = np.empty(0, np.uint8)
+
+    def flat(self, size: int) -> Pixels:
+        """Room for `size` pixels; contents arbitrary."""
+        if self.buffer.size < size:
+            self.buffer = np.empty(size, np.uint8)
+        return self.buffer[:size]
+
+
 class ZstdCodec:
     """Row-major pixels in one zstd frame with content size and checksum, so that every read verifies itself."""
 
@@ -48,7 +62,7 @@ class ZstdCodec:
     suffix = ".zst"
 
     def __init__(self) -> None:
-        self._local = threading.local()
+        self._own = _PerThread()
 
     def encode(self, pixels: Pixels) -> bytes:
         """See `Codec`."""
@@ -68,7 +82,7 @@ class ZstdCodec:
             if out.flags.c_contiguous:
                 self._inflate(payload, out.reshape(-1))
             else:
-                flat = self._scratch(out.size)
+                flat = self._own.flat(out.size)
                 self._inflate(payload, flat)
                 out[...] = flat.reshape(out.shape)
             if (length := _frame_bytes(payload)) != len(payload):  # a cut checksum is none to the decompressor
@@ -77,7 +91,7 @@ class ZstdCodec:
             raise DatasetError(f"is damaged ({error})") from error
 
     def _inflate(self, payload: memoryview, flat: Pixels) -> None:
-        with self._decompressor().stream_reader(payload, closefd=False) as stream:
+        with self._own.decompressor.stream_reader(payload, closefd=False) as stream:
             filled = 0
             while filled < flat.size:
                 count = stream.readinto(flat[filled:].data)
@@ -85,17 +99,6 @@ class ZstdCodec:
                     raise DatasetError(f"ends after {filled:,} of {flat.size:,} pixels")
                 filled += count
             stream.read(1)  # reaches the end of the frame, where the checksum is compared
-
-    def _decompressor(self) -> zstandard.ZstdDecompressor:
-        if not hasattr(self._local, "decompressor"):
-            self._local.decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW)
-        return self._local.decompressor  # type: ignore[no-any-return]
-
-    def _scratch(self, size: int) -> Pixels:
-        """A reused buffer per thread: fresh pages cost more than decoding does."""
-        if not hasattr(self._local, "scratch") or self._local.scratch.size < size:
-            self._local.scratch = np.empty(size, np.uint8)
-        return self._local.scratch[:size]  # type: ignore[no-any-return]
 
 
 def _frame_bytes(payload: memoryview) -> int:
