@@ -22,8 +22,7 @@ def run(command: Callable[[], int]) -> int:
     try:
         return command()
     except WellfeedError as error:
-        notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", []))
-        print(f"error: {error}{notes}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
     except BrokenPipeError:  # whoever read the output has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
