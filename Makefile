@@ -19,7 +19,7 @@ check: .venv/ready ## lint, format, types, one-way imports, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(MAKE) test
 
 bench: export WELLFEED_BENCH := $(WELLFEED_BENCH)
 bench: .venv/ready ## side by side, as ratios; WELLFEED_BENCH=quick for the small form

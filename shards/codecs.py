@@ -18,7 +18,7 @@ CodecName = Literal["zstd", "png"]
 # takes four times as long and is no smaller (one core, 560 x 8,000).
 _ZSTD_LEVEL = 1
 _ZSTD_WINDOW = 2**27  # bytes; zstd's own default limit. A frame that asks for more is not ours.
-_PNG_LEVEL = 1  # zlib: level 6 costs four times the time for about a tenth of the bytes
+_PNG_LEVEL = 1  # zlib: level 6 takes 1.2 (noisy) to 3.8 (mid) times as long and saves 7 to 13 %; clean logs, a third
 
 
 class Codec(Protocol):

@@ -46,9 +46,9 @@ class Summary:
     """Of the training split."""
 
 
-def padding_summary(manifest: Manifest, split: Split = "train") -> PaddingSummary:
-    """What batches of eight pad: at best, as an epoch's clusters do, and in random order."""
-    sizes = manifest.sizes[manifest.rows(split)]
+def padding_summary(manifest: Manifest) -> PaddingSummary:
+    """What batches of eight training samples pad: at best, as an epoch's clusters do, and in random order."""
+    sizes = manifest.sizes[manifest.rows("train")]
     align = manifest.header.align
     order = size_clusters(sizes, phase=0, rng=np.random.default_rng(0), align=align)
     shuffled = np.random.default_rng(0).permutation(len(sizes))

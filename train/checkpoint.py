@@ -42,7 +42,7 @@ def newest_checkpoint(directory: Path) -> dict[str, Any] | None:
         try:
             state = _load(path)
         except Exception as error:  # a damaged pickle raises whatever it stumbles over
-            _log.warning("%s: cannot be read (%s); trying the one before", path, str(error).splitlines()[0])
+            _log.warning("%s: cannot be read (%.120r); trying the one before", path, error)
             continue
         if state.get("version") != _VERSION:
             raise StateError(

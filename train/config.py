@@ -30,7 +30,7 @@ class TrainConfig:
     """Preset: multiclass is 16 images a step and Tversky; binary is 1 image a step and weighted BCE."""
     epochs: int = 50
     """Passes over the training split."""
-    images_per_step: int = 16
+    images_per_step: int = PlanConfig.images_per_step
     """Images whose gradients one optimiser update averages, whatever fits into memory at once."""
     loss: LossName = "tversky"
     """Per-image loss."""
@@ -53,10 +53,10 @@ class TrainConfig:
     max_pixels: int = MAX_SAMPLE_PIXELS
     """Largest box one sample may need; the run is refused before it starts if one needs more."""
 
-    pixel_budget: int = 2**24
+    pixel_budget: int = LoaderConfig.pixel_budget
     """Hardware: most padded pixels of one forward and backward pass. Changes memory and speed, not the result. A pixel
     takes about 620 bytes in float32, so the default takes 10 GB: two of the widest logs."""
-    threads: int = 2
+    threads: int = LoaderConfig.threads
     """Hardware: loader threads."""
     device: str = "auto"
     """Hardware: cpu, cuda, cuda:1; auto takes CUDA when there is one."""

@@ -25,9 +25,9 @@ def half_or_16(channels: int) -> int:
 class _MaskedNormRelu(torch.autograd.Function):
     """Group norm over valid pixels, ReLU and zeroed padding as one node.
 
-    Written out because the composition keeps five feature maps for its backward pass and this keeps one, besides its
-    output, which the next convolution keeps anyway. The backward pass is group norm's (Wu & He 2018, arXiv:1803.08494)
-    with means over the valid pixels.
+    Written out because in a composition every operation keeps its own feature map for the backward pass. This keeps
+    one, besides its output, which the next convolution keeps anyway. The backward pass is group norm's (Wu & He 2018,
+    arXiv:1803.08494) with means over the valid pixels.
     """
 
     @staticmethod

@@ -83,4 +83,5 @@ def test_going_on_from_an_earlier_checkpoint_removes_the_later_ones_that_were_pa
 
 def test_what_is_no_state_of_a_run_is_passed_over(tmp_path: Path) -> None:
     torch.save([1], tmp_path / "step-000000001.pt")
+    (tmp_path / "step-000000002.pt").touch()
     assert newest_checkpoint(tmp_path) is None
